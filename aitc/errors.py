@@ -1,0 +1,70 @@
+"""Problems, as users see them: a code, a message, where it happened and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of the command line; documented in README.md and ``aitc --help``."""
+
+    OK = 0
+    INTERNAL = 1  # a defect of aitc: the message asks for a report
+    USAGE = 2  # wrong flags or arguments
+    MODEL = 3  # the file is not a valid ONNX model
+    UNSUPPORTED = 4  # the model is valid, but holds what aitc does not support
+    TOOLCHAIN = 5  # no compiler for the target, or it failed
+    VERIFY = 6  # the binary does not match the reference
+    IO = 7  # a file cannot be read or written, or the disk is full
+    RUNTIME = 8  # the compiled model failed while running
+    INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """Where a node came from: ``model`` file, ``path`` of nested graphs, node ``index``, ``name``, ``op_type``."""
+
+    model: str
+    path: str
+    index: int
+    name: str
+    op_type: str
+
+    def __str__(self) -> str:
+        where = f"{self.path}." if self.path not in ("", "main") else ""
+        name = f' "{self.name}"' if self.name else ""
+        return f"{self.model}: node #{where}{self.index}{name} ({self.op_type})"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem. ``code`` is explained by ``aitc explain CODE``; ``detail`` lines show types and values."""
+
+    code: str
+    message: str
+    locs: tuple[Loc, ...] = ()
+    stage: str = ""
+    detail: tuple[str, ...] = ()
+    help: str = ""
+
+    def render(self) -> str:
+        lines = [f"error[{self.code}]: {self.message}"]
+        for loc in self.locs[:4]:
+            lines.append(f"  --> {loc}" + (f", stage {self.stage}" if self.stage else ""))
+        if not self.locs and self.stage:
+            lines.append(f"  --> stage {self.stage}")
+        lines += [f"      {line}" for line in self.detail]
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+
+class AitcError(Exception):
+    """A user's problem (never a defect of aitc): one or several diagnostics and the exit code they lead to."""
+
+    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic], exit_code: Exit):
+        self.diagnostics = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        self.exit_code = exit_code
+        super().__init__("\n".join(d.render() for d in self.diagnostics))

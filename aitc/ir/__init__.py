@@ -1,0 +1,1 @@
+"""The graph IR: types, values, nodes, and what walks over them."""

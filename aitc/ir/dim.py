@@ -1,0 +1,505 @@
+"""Dims: integers, or integer expressions over named symbols with bounds, always in one normal form.
+
+A Dim is an ``int`` or a ``Sum``: a constant plus coefficients times products of atoms. Atoms are ``Symbol``, ``FloorDiv``,
+``Mod``, ``Min`` and ``Max``. Equal expressions compare equal after construction, so ``==`` and hashing work for
+everything that the normal form can see. The same algebra serves tensor shapes and the index arithmetic of generated
+kernels, where the symbols are coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import gcd, inf
+from typing import Union
+
+Bound = Union[int, float]  # float only for the infinities
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A named dim with inclusive bounds. ``hint`` is the size to tune and to test at."""
+
+    name: str
+    lo: int = 0
+    hi: int | None = None
+    multiple_of: int = 1
+    hint: int | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    a: "Dim"
+    b: "Dim"
+
+    def __str__(self) -> str:
+        return f"({self.a}) // ({self.b})" if not isinstance(self.b, int) else f"({self.a}) // {self.b}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    a: "Dim"
+    b: "Dim"
+
+    def __str__(self) -> str:
+        return f"({self.a}) % ({self.b})" if not isinstance(self.b, int) else f"({self.a}) % {self.b}"
+
+
+@dataclass(frozen=True, slots=True)
+class Min:
+    args: tuple["Dim", ...]
+
+    def __str__(self) -> str:
+        return f"min({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Max:
+    args: tuple["Dim", ...]
+
+    def __str__(self) -> str:
+        return f"max({', '.join(map(str, self.args))})"
+
+
+Atom = Union[Symbol, FloorDiv, Mod, Min, Max]
+Product = tuple[Atom, ...]  # sorted by spelling; () is 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """``const + Σ coefficient · product``; terms sorted, no zero coefficients, at least one term."""
+
+    terms: tuple[tuple[Product, int], ...]
+    const: int = 0
+
+    def __add__(self, o: "Dim") -> "Dim":
+        return add(self, o)
+
+    __radd__ = __add__
+
+    def __sub__(self, o: "Dim") -> "Dim":
+        return add(self, mul(o, -1))
+
+    def __rsub__(self, o: "Dim") -> "Dim":
+        return add(o, mul(self, -1))
+
+    def __mul__(self, o: "Dim") -> "Dim":
+        return mul(self, o)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> "Dim":
+        return mul(self, -1)
+
+    def __floordiv__(self, o: "Dim") -> "Dim":
+        return floordiv(self, o)
+
+    def __rfloordiv__(self, o: "Dim") -> "Dim":
+        return floordiv(o, self)
+
+    def __mod__(self, o: "Dim") -> "Dim":
+        return mod(self, o)
+
+    def __rmod__(self, o: "Dim") -> "Dim":
+        return mod(o, self)
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for product, c in self.terms:
+            factors = [f"({a})" if isinstance(a, (FloorDiv, Mod)) and (len(product) > 1 or abs(c) != 1) else str(a) for a in product]
+            text = "*".join(([str(abs(c))] if abs(c) != 1 else []) + factors)
+            parts.append(("- " if c < 0 else "+ ") + text if parts else ("-" if c < 0 else "") + text)
+        if self.const:
+            parts.append(f"{'-' if self.const < 0 else '+'} {abs(self.const)}")
+        return " ".join(parts)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+Dim = Union[int, Sum]
+
+
+def _make(terms: Mapping[Product, int], const: int) -> Dim:
+    kept = [(p, c) for p, c in terms.items() if c]
+    if not kept:
+        return const
+    kept.sort(key=lambda t: (len(t[0]), tuple(map(str, t[0]))))
+    return Sum(tuple(kept), const)
+
+
+def _atom(a: Atom) -> Dim:
+    return Sum((((a,), 1),))
+
+
+def symbol(
+    name: str, lo: int = 0, hi: int | None = None, multiple_of: int = 1, hint: int | None = None
+) -> Dim:
+    """A Dim that is one symbol; an int if its bounds leave one value."""
+    if hi is not None and lo == hi:
+        return lo
+    return _atom(Symbol(name, lo, hi, multiple_of, hint))
+
+
+def as_symbol(d: Dim) -> Symbol | None:
+    """The symbol that ``d`` is, or None if it is anything else."""
+    if isinstance(d, Sum) and d.const == 0 and len(d.terms) == 1:
+        (product, c), = d.terms
+        if c == 1 and len(product) == 1 and isinstance(product[0], Symbol):
+            return product[0]
+    return None
+
+
+def add(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int):
+        if isinstance(b, int):
+            return a + b
+        a, b = b, a
+    if isinstance(b, int):
+        return Sum(a.terms, a.const + b) if b else a
+    terms = dict(a.terms)
+    for p, c in b.terms:
+        terms[p] = terms.get(p, 0) + c
+    return _make(terms, a.const + b.const)
+
+
+def mul(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int):
+        if isinstance(b, int):
+            return a * b
+        a, b = b, a
+    if isinstance(b, int):
+        if b == 0:
+            return 0
+        return a if b == 1 else Sum(tuple((p, c * b) for p, c in a.terms), a.const * b)
+    terms: dict[Product, int] = {}
+    for p, c in [*a.terms, ((), a.const)]:
+        for q, d in [*b.terms, ((), b.const)]:
+            key = tuple(sorted(p + q, key=str))
+            terms[key] = terms.get(key, 0) + c * d
+    const = terms.pop((), 0)
+    return _make(terms, const)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product of ``dims``; 1 for none."""
+    result: Dim = 1
+    for d in dims:
+        result = mul(result, d)
+    return result
+
+
+def sum_(dims: Iterable[Dim]) -> Dim:
+    result: Dim = 0
+    for d in dims:
+        result = add(result, d)
+    return result
+
+
+@lru_cache(maxsize=1 << 16)
+def bounds(d: Dim) -> tuple[Bound, Bound]:
+    """Inclusive bounds of every value that ``d`` can take (not always the tightest)."""
+    if isinstance(d, int):
+        return d, d
+    lo: Bound = d.const
+    hi: Bound = d.const
+    for p, c in d.terms:
+        plo: Bound = 1
+        phi: Bound = 1
+        for a in p:
+            alo, ahi = _atom_bounds(a)
+            corners = [_times(x, y) for x in (plo, phi) for y in (alo, ahi)]
+            plo, phi = min(corners), max(corners)
+        lo += _times(c, plo if c > 0 else phi)
+        hi += _times(c, phi if c > 0 else plo)
+    return lo, hi
+
+
+def _times(x: Bound, y: Bound) -> Bound:
+    return 0 if x == 0 or y == 0 else x * y
+
+
+def _atom_bounds(a: Atom) -> tuple[Bound, Bound]:
+    if isinstance(a, Symbol):
+        return a.lo, inf if a.hi is None else a.hi
+    if isinstance(a, Min):
+        pairs = [bounds(x) for x in a.args]
+        return min(p[0] for p in pairs), min(p[1] for p in pairs)
+    if isinstance(a, Max):
+        pairs = [bounds(x) for x in a.args]
+        return max(p[0] for p in pairs), max(p[1] for p in pairs)
+    (alo, ahi), (blo, bhi) = bounds(a.a), bounds(a.b)
+    if isinstance(a, Mod):
+        return (0, min(bhi - 1, ahi) if alo >= 0 else bhi - 1) if blo > 0 else (-inf, inf)
+    if blo > 0:
+        quotients = [_divide(x, y) for x in (alo, ahi) for y in (blo, bhi)]
+        return min(quotients), max(quotients)
+    return -inf, inf
+
+
+def _divide(x: Bound, y: Bound) -> Bound:
+    if y in (inf, -inf):
+        return 0 if x >= 0 else -1
+    return x if x in (inf, -inf) else x // y
+
+
+def divisor(d: Dim) -> int:
+    """The largest known integer that divides every value of ``d`` (0 for the int 0)."""
+    if isinstance(d, int):
+        return abs(d)
+    g = abs(d.const)
+    for p, c in d.terms:
+        f = abs(c)
+        for a in p:
+            if isinstance(a, Symbol):
+                f *= a.multiple_of
+        g = gcd(g, f)
+    return g
+
+
+def is_multiple(d: Dim, n: int) -> bool:
+    return divisor(d) % n == 0
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """``a // b`` rounding to minus infinity; ``b`` must not be the int 0."""
+    if isinstance(b, int):
+        if isinstance(a, int):
+            return a // b
+        if b == 1:
+            return a
+        if b > 0:
+            whole: dict[Product, int] = {}
+            rest: dict[Product, int] = {}
+            for p, c in a.terms:
+                (whole if c % b == 0 else rest)[p] = c
+            quotient = _make({p: c // b for p, c in whole.items()}, a.const // b)
+            remainder = _make(rest, a.const % b)
+            lo, hi = bounds(remainder)
+            if lo >= 0 and hi < b:
+                return quotient
+            if isinstance(remainder, Sum):
+                # (x // c1) // b = x // (c1 b)
+                if remainder.const == 0 and len(remainder.terms) == 1:
+                    (p, c), = remainder.terms
+                    if c == 1 and len(p) == 1 and isinstance(p[0], FloorDiv) and isinstance(p[0].b, int) and p[0].b > 0:
+                        return add(quotient, floordiv(p[0].a, p[0].b * b))
+                g = gcd(b, *(c for _, c in remainder.terms))
+                if g > 1:  # (g x + r) // (g k) = (x + r // g) // k
+                    inner = _make({p: c // g for p, c in remainder.terms}, remainder.const // g)
+                    return add(quotient, floordiv(inner, b // g))
+                return add(quotient, _atom(FloorDiv(remainder, b)))
+            return add(quotient, remainder // b)
+    if a == b:
+        return 1
+    if a == 0:
+        return 0
+    quotient = _exact(a, b)
+    if quotient is not None:
+        return quotient
+    lo, hi = bounds(a)
+    if lo >= 0 and hi < bounds(b)[0]:
+        return 0
+    return _atom(FloorDiv(a, b))
+
+
+
+def _exact(a: Dim, b: Dim) -> Dim | None:
+    """``a / b`` where ``b`` is one monomial that divides every term of ``a``, else None."""
+    if isinstance(a, int) or isinstance(b, int) or b.const or len(b.terms) != 1:
+        if isinstance(a, Sum) and isinstance(b, Sum) and a.terms and b.terms:  # a = k b
+            c, d = a.terms[0][1], b.terms[0][1]
+            if c % d == 0 and mul(b, c // d) == a:
+                return c // d
+        return None
+    (bp, bc), = b.terms
+    if a.const:
+        return None
+    terms: dict[Product, int] = {}
+    for p, c in a.terms:
+        left = list(p)
+        for atom in bp:
+            if atom not in left:
+                return None
+            left.remove(atom)
+        if c % bc:
+            return None
+        terms[tuple(left)] = c // bc
+    const = terms.pop((), 0)
+    return _make(terms, const)
+
+
+def mod(a: Dim, b: Dim) -> Dim:
+    """``a - b * (a // b)``; ``b`` must not be the int 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    if a == b or b == 1 or a == 0:
+        return 0
+    lo, hi = bounds(a)
+    if lo >= 0 and hi < bounds(b)[0]:
+        return a
+    if isinstance(b, int) and isinstance(a, Sum) and b > 0:
+        rest = {p: c % b for p, c in a.terms if c % b}
+        remainder = _make(rest, a.const % b)
+        if remainder != a:
+            return mod(remainder, b)
+        if a.const == 0 and len(a.terms) == 1:
+            (p, c), = a.terms
+            if c == 1 and len(p) == 1 and isinstance(p[0], Mod) and isinstance(p[0].b, int) and p[0].b % b == 0:
+                return mod(p[0].a, b)
+        g = gcd(b, *(c for _, c in a.terms))
+        if g > 1:  # (g x + r) % (g k) = g ((x + r // g) % k) + r % g
+            inner = _make({p: c // g for p, c in a.terms}, a.const // g)
+            return add(mul(mod(inner, b // g), g), a.const % g)
+        return _atom(Mod(a, b))
+    if _exact(a, b) is not None:
+        return 0
+    return _atom(Mod(a, b))
+
+
+def ceildiv(a: Dim, b: Dim) -> Dim:
+    return floordiv(add(a, add(b, -1)), b)
+
+
+def round_up(a: Dim, b: int) -> Dim:
+    return mul(ceildiv(a, b), b)
+
+
+def min_(*args: Dim) -> Dim:
+    return _extreme(args, smaller=True)
+
+
+def max_(*args: Dim) -> Dim:
+    return _extreme(args, smaller=False)
+
+
+def _extreme(args: tuple[Dim, ...], smaller: bool) -> Dim:
+    kept: list[Dim] = []
+    for a in args:
+        if a in kept:
+            continue
+        kept.append(a)
+    pick: list[Dim] = []
+    for i, a in enumerate(kept):
+        beaten = False
+        for j, b in enumerate(kept):
+            if i == j:
+                continue
+            dlo, dhi = bounds(add(a, mul(b, -1)))  # a - b
+            loses = dlo >= 0 if smaller else dhi <= 0
+            ties = dlo == 0 == dhi
+            if loses and not (ties and i < j):
+                beaten = True
+                break
+        if not beaten:
+            pick.append(a)
+    if len(pick) == 1:
+        return pick[0]
+    pick.sort(key=str)
+    return _atom((Min if smaller else Max)(tuple(pick)))
+
+
+def symbols(d: Dim) -> frozenset[Symbol]:
+    """All symbols in ``d``."""
+    if isinstance(d, int):
+        return frozenset()
+    found: set[Symbol] = set()
+    for p, _ in d.terms:
+        for a in p:
+            if isinstance(a, Symbol):
+                found.add(a)
+            elif isinstance(a, (FloorDiv, Mod)):
+                found |= symbols(a.a) | symbols(a.b)
+            else:
+                for x in a.args:
+                    found |= symbols(x)
+    return frozenset(found)
+
+
+def transform(d: Dim, leaf: Callable[[Symbol], Dim]) -> Dim:
+    """``d`` with each symbol replaced by ``leaf(symbol)``, in normal form again."""
+    if isinstance(d, int):
+        return d
+    result: Dim = d.const
+    for p, c in d.terms:
+        term: Dim = c
+        for a in p:
+            if isinstance(a, Symbol):
+                term = mul(term, leaf(a))
+            elif isinstance(a, FloorDiv):
+                term = mul(term, floordiv(transform(a.a, leaf), transform(a.b, leaf)))
+            elif isinstance(a, Mod):
+                term = mul(term, mod(transform(a.a, leaf), transform(a.b, leaf)))
+            elif isinstance(a, Min):
+                term = mul(term, min_(*(transform(x, leaf) for x in a.args)))
+            else:
+                term = mul(term, max_(*(transform(x, leaf) for x in a.args)))
+        result = add(result, term)
+    return result
+
+
+def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
+    """``d`` with symbols replaced by name; names that are missing stay."""
+    return transform(d, lambda s: values[s.name] if s.name in values else _atom(s))
+
+
+def evaluate(d: Dim, values: Mapping[str, int]) -> int:
+    """The value of ``d``. Raises KeyError if a symbol has none."""
+    result = transform(d, lambda s: values[s.name])
+    assert isinstance(result, int)
+    return result
+
+
+def hint(d: Dim) -> int:
+    """A typical size: hints of the symbols, else their lower bounds (at least 1), substituted."""
+    result = transform(d, lambda s: s.hint if s.hint is not None else max(s.lo, 1))
+    assert isinstance(result, int)
+    return result
+
+
+def upper(d: Dim) -> int | None:
+    """The largest value, or None if unbounded."""
+    hi = bounds(d)[1]
+    return None if hi == inf else int(hi)
+
+
+def c_expr(d: Dim, name: Callable[[Symbol], str] = lambda s: s.name) -> str:
+    """``d`` as a C++ expression. ``//`` becomes ``/``: every FloorDiv in an emitted expression is of non-negative values."""
+    if isinstance(d, int):
+        return str(d)
+    parts: list[str] = []
+    for p, c in d.terms:
+        factors = [_c_atom(a, name) for a in p]
+        if abs(c) != 1:
+            factors.append(str(abs(c)))
+        text = " * ".join(factors)
+        if not parts:
+            parts.append(f"-{text}" if c < 0 else text)
+        else:
+            parts.append(f"{'-' if c < 0 else '+'} {text}")
+    if d.const:
+        parts.append(f"{'-' if d.const < 0 else '+'} {abs(d.const)}")
+    return " ".join(parts)
+
+
+def _c_atom(a: Atom, name: Callable[[Symbol], str]) -> str:
+    if isinstance(a, Symbol):
+        return name(a)
+    if isinstance(a, FloorDiv):
+        return f"({_c_operand(a.a, name)} / {_c_operand(a.b, name)})"
+    if isinstance(a, Mod):
+        return f"({_c_operand(a.a, name)} % {_c_operand(a.b, name)})"
+    function = "min_of" if isinstance(a, Min) else "max_of"
+    text = c_expr(a.args[0], name)
+    for x in a.args[1:]:
+        text = f"{function}({text}, {c_expr(x, name)})"
+    return text
+
+
+def _c_operand(d: Dim, name: Callable[[Symbol], str]) -> str:
+    text = c_expr(d, name)
+    return text if isinstance(d, int) or as_symbol(d) or (text.startswith("(") and len(d.terms) == 1 and not d.const and d.terms[0][1] == 1 and len(d.terms[0][0]) == 1) else f"({text})"

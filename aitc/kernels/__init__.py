@@ -1,0 +1,1 @@
+"""Kernels: what each accepts, its configurations, and its template context."""

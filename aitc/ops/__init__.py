@@ -1,0 +1,1 @@
+"""Core operators and the ONNX operators made of them, one file per family."""

@@ -1,0 +1,1 @@
+"""Passes: each file is one verb over a graph."""

@@ -1,0 +1,1 @@
+"""Groups, kernel selection, memory and the plan."""

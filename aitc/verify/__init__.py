@@ -1,0 +1,1 @@
+"""Binaries against references."""
