@@ -14,7 +14,7 @@
 //   for_each<V>(count, body)   the loop of a map kernel, see generic/map.h
 #pragma once
 
-#if defined(__CUDACC__) || defined(__HIPCC__) || defined(HIPEMU)
+#if defined(__CUDACC__) || defined(__HIPCC__) || defined(AITC_EMULATOR)
 #include "aitc/gpu/gpu.h"
 #else
 #include "aitc/cpu/cpu.h"

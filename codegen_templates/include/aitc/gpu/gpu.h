@@ -1,0 +1,416 @@
+// gpu.h: the one file that tells CUDA from HIP from the emulator. Everything else under gpu/ is written in these words.
+//
+// Which back end: __CUDACC__ (nvcc) -> CUDA; AITC_EMULATOR -> tests/emulator/emulator.h (plain C++17 on the CPU); __HIP__ / __HIPCC__ -> HIP.
+//
+// Words (each exists on all three back ends):
+//   AITC_FN                         prefix of an inline device function, member functions included
+//   AITC_KERNEL(threads)            prefix of an entry point: AITC_KERNEL(128) void AITC_ENTRY(name)(...) {...}; `threads` is an upper bound
+//   AITC_ENTRY(name)                the entry point's symbol: name itself on a GPU
+//   AITC_UNROLL / AITC_NO_UNROLL    before a loop
+//   AITC_GRID_CONSTANT              const __grid_constant__ on CUDA
+//   warp_size                       32 or 64, a constant
+//   threadIdx blockIdx blockDim gridDim        as in CUDA; blocks of our kernels are one-dimensional (blockDim.y == blockDim.z == 1)
+//   thread_index() lane_index() warp_index()   int, within the block / warp / block
+//   block_barrier()                 every thread of the block; orders shared memory
+//   warp_barrier()                  every thread of the warp; orders shared memory between its lanes
+//   shuffle(v, lane) shuffle_xor(v, mask)      any trivially copyable type of 4 or 8 bytes (smaller types: convert first); whole warp takes part
+//   ballot(p)                       uint64_t, bit l = p of lane l
+//   shared_memory()                 char*: the dynamic shared memory of the launch, 1024-byte aligned on CUDA, 16 on HIP. There is no other: static
+//                                   __shared__ arrays are not used, so that smem_bytes of a kernel is the whole truth and the emulator can check it
+//   atomic_add atomic_max atomic_min atomic_cas    on global or shared memory; float (add), double (add), int, unsigned, int64_t, uint64_t
+//   memory_fence()                  device-wide release / acquire fence, for arrival counters
+//   bits_float float_bits bits_double double_bits      reinterpretation, uint32_t / uint64_t
+//   AITC_GPU = 1, AITC_VECTOR_ALIGN = 16
+//   half_to_float float_to_half bfloat16_to_float float_to_bfloat16    on raw bits (uint16_t), round to nearest even
+//   floats_to_half2 floats_to_bfloat162        two floats -> uint32_t, the first in the low half
+//   copy_bytes<1|2|4|8|16>(to, from)           one load and one store of that width; both pointers aligned to it
+//   m_exp m_log m_tanh m_erf m_pow m_sin m_cos m_rsqrt m_sqrt   on float and double; m_exp2 m_fma m_rcp on float. Exact to 1-2 ulp; with AITC_FAST_MATH defined before the first
+//                                   include (files all of whose outputs have 16 bits or fewer) exp, log, tanh, erf use the special function unit: error <= 5e-4
+//   m_max m_min                     float; NaN if either is (ONNX Max, Relu)
+//   grid_dependency_wait()          programmatic dependent launch (sm_90 and newer, else nothing): each kernel calls it before its first read of
+//   grid_dependency_launch()        memory that another kernel wrote, and the second once its blocks need no more than they hold; without the launch
+//                                   attribute both do nothing
+//   warp_reduce(v, op) warp_reduce<width>(v, op) block_reduce<threads>(v, op, scratch)      butterfly reductions, the result in every thread
+//   for_each<V>(count, body)        body.template operator()<V>(int64_t i) for i = 0, V, 2V .. while a whole V fits into count, then operator()<1>(i) for the rest;
+//                                   spread over the grid, grid-stride. Any grid and block; one thread for V elements is best: grid = ceil(count / V / threads)
+//
+// What tests/emulator/emulator.h has to provide (namespace emu, and the CUDA spellings):
+//   AITC_WARP_SIZE (32 or 64, -D, default 64), threadIdx blockIdx blockDim gridDim (as lvalues with .x .y .z of unsigned),
+//   emu::block_barrier(), emu::warp_collective(void (*resolve)(uint64_t mask, void** args), void* args, const char* what): parks `args`; when all live lanes of
+//   the warp have met there, runs resolve once with args[lane] of the lanes in mask, then lets them go on (shuffles, ballots, barriers and the matrix instructions'
+//   twins in mma_*.h are built on it), emu::lane() (int within the warp), emu::shared_memory() (char*, 1024-byte aligned, NaN-poisoned at each block's start),
+//   emu::atomic_add/atomic_max/atomic_min(T*, T) -> old value, emu::atomic_cas(T*, expected, T) -> old value, emu::memory_fence().
+#pragma once
+#include <stdint.h>
+
+#define AITC_GPU 1
+#define AITC_VECTOR_ALIGN 16
+
+#if defined(AITC_EMULATOR)
+#include <math.h>
+#include <string.h>
+#include "emulator.h"
+#ifndef AITC_WARP_SIZE
+#define AITC_WARP_SIZE 64
+#endif
+#define AITC_FN inline
+#define AITC_KERNEL(threads) extern "C"
+#define AITC_UNROLL
+#define AITC_NO_UNROLL
+#define AITC_GRID_CONSTANT const
+#elif defined(__CUDACC__)
+#define AITC_CUDA 1
+#define AITC_WARP_SIZE 32
+#define AITC_FN __device__ __forceinline__
+#define AITC_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
+#define AITC_UNROLL _Pragma("unroll")
+#define AITC_NO_UNROLL _Pragma("unroll 1")
+#define AITC_GRID_CONSTANT const __grid_constant__
+#elif defined(__HIP__) || defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#define AITC_HIP 1
+#define AITC_WARP_SIZE 64
+#define AITC_FN __device__ __forceinline__
+#define AITC_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
+#define AITC_UNROLL _Pragma("unroll")
+#define AITC_NO_UNROLL _Pragma("nounroll")
+#define AITC_GRID_CONSTANT const
+#else
+#error "gpu/gpu.h needs nvcc, hipcc or -DAITC_EMULATOR"
+#endif
+
+#ifndef AITC_ISA
+#define AITC_ISA gpu
+#endif
+#ifndef AITC_ENTRY
+#define AITC_ENTRY(name) name
+#endif
+#ifndef AITC_BEGIN
+#define AITC_BEGIN namespace aitc { inline namespace AITC_ISA {
+#define AITC_END } }
+#endif
+
+AITC_BEGIN
+
+constexpr int warp_size = AITC_WARP_SIZE;
+
+// ---------------------------------------------------------------- places, barriers, shared memory
+AITC_FN int thread_index() { return int(threadIdx.x); }
+AITC_FN int lane_index() { return int(threadIdx.x) % warp_size; }
+AITC_FN int warp_index() { return int(threadIdx.x) / warp_size; }
+
+#if defined(AITC_EMULATOR)
+AITC_FN void block_barrier() { emu::block_barrier(); }
+AITC_FN char* shared_memory() { return emu::shared_memory(); }
+AITC_FN void memory_fence() { emu::memory_fence(); }
+#else
+AITC_FN void block_barrier() { __syncthreads(); }
+AITC_FN void memory_fence() { __threadfence(); }
+#if defined(AITC_CUDA)
+AITC_FN char* shared_memory() {
+  extern __shared__ __align__(1024) char aitc_shared_memory[];
+  return aitc_shared_memory;
+}
+#else
+AITC_FN char* shared_memory() {
+  HIP_DYNAMIC_SHARED(char, aitc_shared_memory)
+  return aitc_shared_memory;
+}
+#endif
+#endif
+
+// ---------------------------------------------------------------- between the lanes of a warp
+#if defined(AITC_EMULATOR)
+namespace emulated {
+template <class T> struct Shuffle {
+  T value, result;
+  int source;
+};
+template <class T> inline void resolve_shuffle(uint64_t mask, void** args) {
+  for (int lane = 0; lane < warp_size; ++lane) {
+    if (!(mask >> lane & 1)) continue;
+    auto* mine = static_cast<Shuffle<T>*>(args[lane]);
+    if (mask >> mine->source & 1) mine->result = static_cast<Shuffle<T>*>(args[mine->source])->value;
+    else memset(&mine->result, 0xff, sizeof(T));  // a lane that takes no part: what it would give is undefined
+  }
+}
+struct Ballot {
+  bool predicate;
+  uint64_t result;
+};
+inline void resolve_ballot(uint64_t mask, void** args) {
+  uint64_t all = 0;
+  for (int lane = 0; lane < warp_size; ++lane)
+    if (mask >> lane & 1) all |= uint64_t(static_cast<Ballot*>(args[lane])->predicate) << lane;
+  for (int lane = 0; lane < warp_size; ++lane)
+    if (mask >> lane & 1) static_cast<Ballot*>(args[lane])->result = all;
+}
+inline void resolve_nothing(uint64_t, void**) {}
+}  // namespace emulated
+template <class T> AITC_FN T shuffle(T v, int lane) {
+  emulated::Shuffle<T> a{v, v, lane};
+  emu::warp_collective(emulated::resolve_shuffle<T>, &a, "shuffle");
+  return a.result;
+}
+template <class T> AITC_FN T shuffle_xor(T v, int mask) { return shuffle(v, lane_index() ^ mask); }
+AITC_FN uint64_t ballot(bool p) {
+  emulated::Ballot a{p, 0};
+  emu::warp_collective(emulated::resolve_ballot, &a, "ballot");
+  return a.result;
+}
+AITC_FN void warp_barrier() { emu::warp_collective(emulated::resolve_nothing, nullptr, "warp_barrier"); }
+#elif defined(AITC_CUDA)
+template <class T> AITC_FN T shuffle(T v, int lane) { return __shfl_sync(~0u, v, lane); }
+template <class T> AITC_FN T shuffle_xor(T v, int mask) { return __shfl_xor_sync(~0u, v, mask); }
+AITC_FN uint64_t ballot(bool p) { return __ballot_sync(~0u, p); }
+AITC_FN void warp_barrier() { __syncwarp(); }
+#else
+template <class T> AITC_FN T shuffle(T v, int lane) { return __shfl(v, lane); }
+template <class T> AITC_FN T shuffle_xor(T v, int mask) { return __shfl_xor(v, mask); }
+AITC_FN uint64_t ballot(bool p) { return __ballot(p); }
+AITC_FN void warp_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+}
+#endif
+
+// ---------------------------------------------------------------- atomics
+#if defined(AITC_EMULATOR)
+template <class T> AITC_FN T atomic_add(T* p, T v) { return emu::atomic_add(p, v); }
+template <class T> AITC_FN T atomic_max(T* p, T v) { return emu::atomic_max(p, v); }
+template <class T> AITC_FN T atomic_min(T* p, T v) { return emu::atomic_min(p, v); }
+template <class T> AITC_FN T atomic_cas(T* p, T expected, T v) { return emu::atomic_cas(p, expected, v); }
+#else
+template <class T> struct AtomicWord { using type = T; };
+template <> struct AtomicWord<long> { using type = long long; };
+template <> struct AtomicWord<unsigned long> { using type = unsigned long long; };
+template <class T> AITC_FN T atomic_add(T* p, T v) {
+  using U = typename AtomicWord<T>::type;
+  if constexpr (sizeof(T) == 8 && T(-1) < T(0) && T(1) / T(2) == T(0))  // int64_t: the unsigned sum has the same bits
+    return T(atomicAdd(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(v)));
+  else
+    return T(atomicAdd(reinterpret_cast<U*>(p), U(v)));
+}
+template <class T> AITC_FN T atomic_max(T* p, T v) {
+  using U = typename AtomicWord<T>::type;
+  return T(atomicMax(reinterpret_cast<U*>(p), U(v)));
+}
+template <class T> AITC_FN T atomic_min(T* p, T v) {
+  using U = typename AtomicWord<T>::type;
+  return T(atomicMin(reinterpret_cast<U*>(p), U(v)));
+}
+template <class T> AITC_FN T atomic_cas(T* p, T expected, T v) {
+  if constexpr (sizeof(T) == 8)
+    return T(atomicCAS(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(expected), static_cast<unsigned long long>(v)));
+  else
+    return T(atomicCAS(reinterpret_cast<unsigned*>(p), unsigned(expected), unsigned(v)));
+}
+#endif
+
+// ---------------------------------------------------------------- raw copies
+template <int Bytes> struct RawWord;
+template <> struct RawWord<1> { using type = uint8_t; };
+template <> struct RawWord<2> { using type = uint16_t; };
+template <> struct RawWord<4> { using type = uint32_t; };
+template <> struct RawWord<8> { using type = uint64_t; };
+struct alignas(16) Raw16 { uint32_t x, y, z, w; };
+template <> struct RawWord<16> { using type = Raw16; };
+template <int Bytes> using raw_word = typename RawWord<Bytes>::type;
+#if defined(AITC_EMULATOR)
+template <int Bytes> AITC_FN void copy_bytes(void* to, const void* from) { memcpy(to, from, Bytes); }
+#else
+template <int Bytes> AITC_FN void copy_bytes(void* to, const void* from) {
+  *static_cast<raw_word<Bytes>*>(to) = *static_cast<const raw_word<Bytes>*>(from);
+}
+#endif
+
+AITC_FN float bits_float(uint32_t u) {
+  float f;
+  __builtin_memcpy(&f, &u, 4);
+  return f;
+}
+AITC_FN uint32_t float_bits(float f) {
+  uint32_t u;
+  __builtin_memcpy(&u, &f, 4);
+  return u;
+}
+AITC_FN double bits_double(uint64_t u) {
+  double f;
+  __builtin_memcpy(&f, &u, 8);
+  return f;
+}
+AITC_FN uint64_t double_bits(double f) {
+  uint64_t u;
+  __builtin_memcpy(&u, &f, 8);
+  return u;
+}
+
+// ---------------------------------------------------------------- conversions on raw bits, round to nearest even
+#if defined(AITC_CUDA)
+AITC_FN float half_to_float(uint16_t h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+  return f;
+}
+AITC_FN uint16_t float_to_half(float f) {
+  uint16_t h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+AITC_FN float bfloat16_to_float(uint16_t h) { return __uint_as_float(uint32_t(h) << 16); }
+AITC_FN uint32_t round_to_bfloat16(float f) {  // in the low half, by integers (before sm_80)
+  const uint32_t u = __float_as_uint(f);
+  return f != f ? 0x7fffu : (u + 0x7fffu + (u >> 16 & 1)) >> 16;
+}
+AITC_FN uint16_t float_to_bfloat16(float f) {
+#if __CUDA_ARCH__ >= 800
+  uint16_t h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+#else
+  return uint16_t(round_to_bfloat16(f));
+#endif
+}
+AITC_FN uint32_t floats_to_half2(float lo, float hi) {
+#if __CUDA_ARCH__ >= 800
+  uint32_t r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+#else
+  return uint32_t(float_to_half(hi)) << 16 | float_to_half(lo);
+#endif
+}
+AITC_FN uint32_t floats_to_bfloat162(float lo, float hi) {
+#if __CUDA_ARCH__ >= 800
+  uint32_t r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+#else
+  return round_to_bfloat16(hi) << 16 | round_to_bfloat16(lo);
+#endif
+}
+#else
+AITC_FN float half_to_float(uint16_t h) {
+  _Float16 x;
+  __builtin_memcpy(&x, &h, 2);
+  return float(x);
+}
+AITC_FN uint16_t float_to_half(float f) {
+  const _Float16 x = _Float16(f);
+  uint16_t h;
+  __builtin_memcpy(&h, &x, 2);
+  return h;
+}
+AITC_FN float bfloat16_to_float(uint16_t h) {
+  const uint32_t u = uint32_t(h) << 16;
+  float f;
+  __builtin_memcpy(&f, &u, 4);
+  return f;
+}
+AITC_FN uint16_t float_to_bfloat16(float f) {
+  uint32_t u;
+  __builtin_memcpy(&u, &f, 4);
+  return f != f ? uint16_t(0x7fff) : uint16_t((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+AITC_FN uint32_t floats_to_half2(float lo, float hi) { return uint32_t(float_to_half(hi)) << 16 | float_to_half(lo); }
+AITC_FN uint32_t floats_to_bfloat162(float lo, float hi) { return uint32_t(float_to_bfloat16(hi)) << 16 | float_to_bfloat16(lo); }
+#endif
+
+// ---------------------------------------------------------------- elementary functions on float
+AITC_FN float m_fma(float a, float b, float c) { return fmaf(a, b, c); }
+AITC_FN float m_sqrt(float x) { return sqrtf(x); }
+AITC_FN float m_pow(float x, float y) { return powf(x, y); }
+AITC_FN float m_sin(float x) { return sinf(x); }
+AITC_FN float m_cos(float x) { return cosf(x); }
+AITC_FN float m_max(float a, float b) { return a > b || a != a ? a : b; }
+AITC_FN float m_min(float a, float b) { return a < b || a != a ? a : b; }
+#if defined(AITC_CUDA)
+AITC_FN float m_rsqrt(float x) { return rsqrtf(x); }
+AITC_FN float m_rcp(float x) { return __fdividef(1.0f, x); }
+AITC_FN float m_exp2(float x) {  // ex2.approx: 2 ulp, subnormal results are kept
+  float y;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#else
+AITC_FN float m_rsqrt(float x) { return 1.0f / sqrtf(x); }
+AITC_FN float m_rcp(float x) { return 1.0f / x; }
+AITC_FN float m_exp2(float x) { return exp2f(x); }
+#endif
+#if defined(AITC_FAST_MATH) && defined(AITC_CUDA)
+AITC_FN float m_exp(float x) { return m_exp2(x * 1.4426950408889634f); }
+AITC_FN float m_log(float x) { return __logf(x); }
+AITC_FN float m_tanh(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+AITC_FN float m_erf(float x) {  // the hardware tanh of an odd polynomial: |error| < 5e-4, most of it tanh.approx
+  const float s = fminf(x * x, 18.0f);
+  return m_tanh(x * (1.1281043f + s * (0.10389004f + s * (-1.4430575e-3f + s * -9.7330334e-5f))));
+}
+#else
+AITC_FN float m_exp(float x) { return expf(x); }
+AITC_FN float m_log(float x) { return logf(x); }
+AITC_FN float m_tanh(float x) { return tanhf(x); }
+AITC_FN float m_erf(float x) { return erff(x); }
+#endif
+
+AITC_FN double m_sqrt(double x) { return sqrt(x); }
+AITC_FN double m_rsqrt(double x) { return 1.0 / sqrt(x); }
+AITC_FN double m_pow(double x, double y) { return pow(x, y); }
+AITC_FN double m_sin(double x) { return sin(x); }
+AITC_FN double m_cos(double x) { return cos(x); }
+AITC_FN double m_exp(double x) { return exp(x); }
+AITC_FN double m_log(double x) { return log(x); }
+AITC_FN double m_tanh(double x) { return tanh(x); }
+AITC_FN double m_erf(double x) { return erf(x); }
+AITC_FN double m_max(double a, double b) { return a > b || a != a ? a : b; }
+AITC_FN double m_min(double a, double b) { return a < b || a != a ? a : b; }
+
+// ---------------------------------------------------------------- programmatic dependent launch
+#if defined(AITC_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+AITC_FN void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+AITC_FN void grid_dependency_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+AITC_FN void grid_dependency_wait() {}
+AITC_FN void grid_dependency_launch() {}
+#endif
+
+// ---------------------------------------------------------------- small tools of every kernel
+template <class T> AITC_FN constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
+constexpr int min_of(int a, int b) { return a < b ? a : b; }
+constexpr int max_of(int a, int b) { return a > b ? a : b; }
+constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
+
+// Reduces over groups of `width` neighbouring lanes (a power of two); every lane gets its group's result.
+template <int width = warp_size, class T, class Op> AITC_FN T warp_reduce(T v, Op op) {
+  AITC_UNROLL
+  for (int mask = width / 2; mask > 0; mask /= 2) v = op(v, shuffle_xor(v, mask));
+  return v;
+}
+// Reduces over the block of `threads` threads (a multiple of warp_size); every thread gets the result. `scratch`: threads / warp_size elements of shared
+// memory, free again after the next block_barrier(); two calls in a row need two scratch areas or a barrier between.
+template <int threads, class T, class Op> AITC_FN T block_reduce(T v, Op op, T* scratch) {
+  constexpr int warps = threads / warp_size;
+  static_assert(threads % warp_size == 0 && warps >= 1, "whole warps");
+  v = warp_reduce(v, op);
+  if constexpr (warps > 1) {
+    if (lane_index() == 0) scratch[warp_index()] = v;
+    block_barrier();
+    v = scratch[0];
+    AITC_UNROLL
+    for (int w = 1; w < warps; ++w) v = op(v, scratch[w]);
+  }
+  return v;
+}
+template <int V, class Body> AITC_FN void for_each(int64_t count, const Body& body) {
+  grid_dependency_wait();
+  const int64_t step = int64_t(gridDim.x) * blockDim.x, first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, whole = count / V;
+  for (int64_t i = first; i < whole; i += step) body.template operator()<V>(i * V);
+  if constexpr (V > 1)
+    for (int64_t i = whole * V + first; i < count; i += step) body.template operator()<1>(i);
+  grid_dependency_launch();
+}
+
+AITC_END
