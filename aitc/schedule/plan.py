@@ -1,0 +1,182 @@
+"""The Plan: all that the emitter needs to know, as plain data with a lossless JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from aitc.errors import Loc
+from aitc.ir.dim import Dim
+from aitc.ir.dtype import DType
+
+
+@dataclass(frozen=True, slots=True)
+class DimSource:
+    """A run-time dim: symbol ``name`` (a C identifier) is axis ``axis`` of model input number ``input``; inclusive bounds."""
+
+    name: str
+    model_name: str  # as the model spells it
+    input: int
+    axis: int
+    lo: int
+    hi: int
+    multiple_of: int = 1
+    hint: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A model input or output. ``name`` as the model spells it; ``shape`` in Dims over the plan's dims.
+
+    ``buffer`` names what holds it: usually a buffer of its own of kind INPUT or OUTPUT; an output may also name an input, a weight, or another output's
+    buffer (then the host code copies, because the caller's pointers differ).
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    buffer: str
+    use: str = ""  # "" | "ids:LIMIT" | "mask" | "image": what random inputs have to respect
+
+
+class Space(Enum):
+    INPUT = "input"  # memory of the caller
+    OUTPUT = "output"
+    WEIGHT = "weight"  # one read-only blob
+    ARENA = "arena"  # one block of scratch memory per instance
+    STATE = "state"  # like the arena, but zeroed at creation and left alone between runs
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A piece of memory. ``offset`` in bytes inside its space (0 for inputs and outputs), ``bytes`` may be symbolic; ``upper_bytes`` is what was reserved.
+
+    ``first`` and ``last`` are the launches between which it is live; ``holds`` the names of the values in it, for reports.
+    """
+
+    name: str
+    space: Space
+    dtype: DType
+    bytes: Dim
+    upper_bytes: int
+    offset: int = 0
+    first: int = 0
+    last: int = 0
+    holds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A constant as kernels read it (already packed, transposed, narrowed). ``data`` is C-contiguous; it is not part of the JSON."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    offset: int
+    bytes: int
+    sha256: str
+    data: np.ndarray = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PointerArg:
+    """``parameter`` = address of ``buffer`` + ``offset`` elements of ``c_type``."""
+
+    parameter: str
+    c_type: str  # element type
+    buffer: str
+    offset: Dim = 0
+    const: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DimArg:
+    """An integer parameter: ``value`` over the plan's dims."""
+
+    parameter: str
+    value: Dim
+    c_type: str = "int64_t"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapArg:
+    """A TMA descriptor (CUtensorMap) on ``buffer``, made by the host code whenever the buffer's address or the dims change.
+
+    ``sizes`` innermost first in elements; ``strides`` in bytes, of every dim but the innermost; ``box`` in elements; ``swizzle`` 0, 32, 64 or 128
+    bytes. ``im2col`` is None for tiled maps, else (lower corner, upper corner, channels per pixel, pixels per column).
+    """
+
+    parameter: str
+    dtype: DType
+    buffer: str
+    offset: Dim
+    sizes: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: int = 128
+    im2col: tuple[tuple[int, ...], tuple[int, ...], int, int] | None = None
+
+
+Arg = PointerArg | DimArg | TensorMapArg
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch. ``entry`` is the kernel's symbol; launches with equal kernel text share it."""
+
+    name: str
+    entry: str
+    args: tuple[Arg, ...]
+    grid: tuple[Dim, Dim, Dim] = (1, 1, 1)  # ignored on cpu
+    block: tuple[int, int, int] = (1, 1, 1)
+    smem_bytes: int = 0  # dynamic shared memory
+    cluster: int = 1
+    overlap: bool = False  # programmatic dependent launch
+    skip_if_zero: Dim = 1  # not launched when this is 0 (empty tensors)
+    locs: tuple[Loc, ...] = ()
+    flops: Dim = 0
+    bytes: Dim = 0  # least memory traffic: each operand once
+    note: str = ""  # one line for reports: what is fused
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """One generated file: template ``template`` (a stem of codegen_templates/kernels) with ``context``, a frozen dataclass of strings and numbers."""
+
+    entry: str
+    kernel: str
+    config: str
+    template: str
+    context: Any
+    parameters: tuple[str, ...]  # C declarations, in order, e.g. "const float* x"
+    locs: tuple[Loc, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    version: int
+    name: str  # a C identifier
+    model: str
+    targets: tuple[str, ...]
+    api: str  # cpu, cuda, hip
+    precision: str
+    dims: tuple[DimSource, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    buffers: tuple[Buffer, ...]
+    weights: tuple[Weight, ...]
+    kernels: tuple[KernelSource, ...]
+    launches: tuple[Launch, ...]
+    arena_bytes: int
+    weights_bytes: int
+    weights_digest: str
+    state_bytes: int = 0
+    metadata: tuple[tuple[str, str], ...] = ()  # the model's metadata_props
+    statistics: tuple[tuple[str, int], ...] = ()  # nodes imported, after fusion, groups by kind ...
+
+    def buffer(self, name: str) -> Buffer:
+        return next(b for b in self.buffers if b.name == name)
