@@ -1,0 +1,163 @@
+// The cpu back end: what `platform.h` asks for, plus vectors, threads and scratch memory for the headers in cpu/.
+//
+// A kernel file is compiled once per instruction set, by gcc >= 9 or clang, with
+//
+//   all      -std=c++17 -O3 -fPIC -fvisibility=hidden -fopenmp-simd -fno-math-errno -fno-trapping-math -ffp-contract=fast
+//   avx2     -DAITC_ISA=avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2
+//   avx512   -DAITC_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi -mbmi2 -mprefer-vector-width=512
+//   native   -DAITC_ISA=native -march=native, on any other machine (vectors are then as wide as the compiler says)
+//
+// (This is the one place that says so: the build reads its flags from the target's toml, which repeats these lines, and so
+// does the header test.) No -ffast-math: infinities, NaN and the sign of zero keep their meaning.
+//
+// Everything an instruction set compiles sits in its own inline namespace, and the algorithms besides in an unnamed one:
+// two kernel files may both define `struct Store` and instantiate the same algorithm with it without ever sharing a symbol.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define AITC_GPU 0
+#define AITC_VECTOR_ALIGN 1
+
+#ifndef AITC_ISA
+#define AITC_ISA native
+#endif
+#define AITC_BEGIN \
+  namespace aitc { \
+  inline namespace AITC_ISA {
+#define AITC_END \
+  } \
+  }
+
+#define AITC_PASTE_(a, b) a##_##b
+#define AITC_PASTE(a, b) AITC_PASTE_(a, b)
+#define AITC_FN inline __attribute__((always_inline))
+#define AITC_KERNEL(threads) extern "C" __attribute__((visibility("hidden")))
+#define AITC_ENTRY(name) AITC_PASTE(name, AITC_ISA)
+#define AITC_UNROLL _Pragma("omp simd")          // iterations are independent: one vector instruction each, not V scalars
+#define AITC_UNROLL_ALL _Pragma("GCC unroll 64")  // register arrays of the micro-kernels: must disappear entirely
+#define AITC_RESTRICT __restrict__
+
+#if defined(__AVX512F__)
+#define AITC_VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define AITC_VECTOR_BYTES 32
+#else
+#define AITC_VECTOR_BYTES 16
+#endif
+
+// ---- threads and memory, defined once per library by host/thread_pool.h -------------------------------------------------
+namespace aitc {
+// Calls body(context, begin, end) on disjoint ranges that cover [0, count), each of at least `grain` (but the last), on
+// the pool's threads and the calling one; returns when all are done. Runs inline when count <= grain, when called from
+// inside another parallel_for, or when the pool is busy with another caller's work.
+void parallel_for_raw(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context);
+// Threads that parallel_for may use, the caller's included.
+int num_threads();
+// Memory of the calling thread: at least `bytes`, 64-byte aligned, valid until this thread asks for the same slot again.
+// Slots: 0 and 1 belong to the caller of parallel_for (shared by its workers), 2 and 3 to the body.
+void* scratch(int slot, size_t bytes);
+}  // namespace aitc
+
+AITC_BEGIN
+
+template <typename Body>
+inline void parallel_for(int64_t count, int64_t grain, const Body& body) {
+  const auto call = [](void* context, int64_t begin, int64_t end) { (*static_cast<const Body*>(context))(begin, end); };
+  parallel_for_raw(count, grain, call, const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+template <typename A, typename B>
+AITC_FN constexpr auto min_of(A a, B b) -> decltype(a + b) {
+  return a < b ? a : b;
+}
+template <typename A, typename B>
+AITC_FN constexpr auto max_of(A a, B b) -> decltype(a + b) {
+  return a < b ? b : a;
+}
+AITC_FN constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+AITC_FN constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// A register of N elements, and unaligned access to it.
+template <typename T, int N>
+struct Simd {
+  typedef T type __attribute__((vector_size(N * sizeof(T))));
+};
+template <typename T, int N>
+using simd_t = typename Simd<T, N>::type;
+template <typename S, typename T>
+AITC_FN S simd_load(const T* p) {
+  S v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+template <typename S, typename T>
+AITC_FN void simd_store(T* p, S v) {
+  __builtin_memcpy(p, &v, sizeof(v));
+}
+
+// ---- reinterpretation and 16-bit floats ---------------------------------------------------------------------------------
+AITC_FN float bits_float(uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+AITC_FN uint32_t float_bits(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+AITC_FN double bits_double(uint64_t bits) {
+  double x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+AITC_FN uint64_t double_bits(double x) {
+  uint64_t bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+// Plain integer arithmetic without branches: a loop over these becomes vector code, which F16C's scalar form would not.
+AITC_FN float half_to_float(uint16_t bits) {
+  const uint32_t sign = uint32_t(bits & 0x8000u) << 16, magnitude = uint32_t(bits & 0x7fffu) << 13;
+  const float scaled = bits_float(magnitude) * bits_float((127 + 112) << 23);  // exact, subnormals too
+  const uint32_t result = magnitude >= (0x7c00u << 13) ? magnitude | 0x7f800000u : float_bits(scaled);
+  return bits_float(sign | result);
+}
+AITC_FN uint16_t float_to_half(float x) {
+  const uint32_t bits = float_bits(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  const uint32_t rounded = (magnitude + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  const uint32_t normal = rounded - (112u << 10);
+  const uint32_t magic = (127 - 14 + 13) << 23;  // its last place is 2^-24, the smallest half
+  const uint32_t subnormal = float_bits(bits_float(magnitude) + bits_float(magic)) - magic;
+  uint32_t code = magnitude < ((127 - 14) << 23) ? subnormal : normal;
+  code = magnitude >= (143u << 23) || code > 0x7c00u ? 0x7c00u : code;
+  code = magnitude > 0x7f800000u ? 0x7e00u : code;
+  return uint16_t(sign | code);
+}
+AITC_FN float bfloat16_to_float(uint16_t bits) { return bits_float(uint32_t(bits) << 16); }
+AITC_FN uint16_t float_to_bfloat16(float x) {
+  const uint32_t bits = float_bits(x);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
+}
+
+// ---- the loop of a map kernel -------------------------------------------------------------------------------------------
+template <int V, typename Body>
+inline void for_each(int64_t count, const Body& body) {
+  constexpr int64_t grain = 16384 / V;  // about 5 us of simple arithmetic
+  const int64_t vectors = count / V;
+  parallel_for(vectors, grain, [&](int64_t begin, int64_t end) {
+    const Body local = body;  // a copy that no store can alias: its members stay in registers
+#pragma GCC ivdep
+    for (int64_t i = begin; i < end; ++i) local.template operator()<V>(i * V);
+  });
+  if constexpr (V > 1) {
+    for (int64_t i = vectors * V; i < count; ++i) body.template operator()<1>(i);
+  }
+}
+
+AITC_END
+
+#include "aitc/cpu/elementary.h"
