@@ -1,0 +1,72 @@
+"""Every setting that comes from the environment, in one place; ``aitc list settings`` prints this table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from aitc.errors import AitcError, Diagnostic, Exit
+
+
+def _setting(default: str, env: str, doc: str) -> str:
+    """A field read from the environment variable ``env``."""
+    value: str = field(default=default, metadata={"env": env, "doc": doc})
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says. A flag on the command line wins over it. An empty string means: not set."""
+
+    target: str = _setting("", "AITC_TARGET", "default of --target; without it the GPU of the machine, else cpu")
+    cache: str = _setting("", "AITC_CACHE_DIR", "where compiled objects are kept; default $XDG_CACHE_HOME/aitc or ~/.cache/aitc")
+    cache_gb: str = _setting("10", "AITC_CACHE_GB", "the cache is trimmed to this size, least recently used first; 0 turns it off")
+    jobs: str = _setting("", "AITC_JOBS", "default of --jobs; without it the number of processors, bounded by memory")
+    cxx: str = _setting("", "AITC_CXX", "C++ compiler for host code and cpu kernels; default $CXX, else g++, c++ or clang++")
+    nvcc: str = _setting("", "AITC_NVCC", "CUDA compiler; default: $CUDA_HOME, PATH, `pip install aitc[cuda]`, /usr/local/cuda")
+    hipcc: str = _setting("", "AITC_HIPCC", "HIP compiler; default: $ROCM_PATH, PATH, /opt/rocm")
+    tuning: str = _setting("", "AITC_TUNING", "default of --tuning: measured configurations that win over the shipped ones")
+    dump: str = _setting("", "AITC_DUMP", "default of --dump: a folder for the text of every stage")
+    device: str = _setting("0", "AITC_DEVICE", "number of the GPU that verify and bench run on")
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] | None = None) -> "Settings":
+        """The settings in ``environ`` (the process's own by default)."""
+        environ = os.environ if environ is None else environ
+        return cls(**{f.name: environ.get(f.metadata["env"], f.default) for f in fields(cls)})
+
+    @property
+    def cache_dir(self) -> Path:
+        """Where compiled objects are kept; it need not exist yet."""
+        if self.cache:
+            return Path(self.cache).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aitc"
+
+    @property
+    def job_count(self) -> int:
+        """Compilers to run at once, at least 1. Raises AitcError (USAGE) if AITC_JOBS is no positive integer."""
+        if not self.jobs:
+            return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return int(_number("AITC_JOBS", self.jobs, least=1))
+
+    @property
+    def cache_bytes(self) -> int:
+        """The cache's size limit in bytes; 0 turns the cache off."""
+        return int(_number("AITC_CACHE_GB", self.cache_gb, least=0) * 2**30)
+
+
+def _number(env: str, text: str, least: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not least <= value < 1e9:
+        raise AitcError(Diagnostic("C02", f"{env}={text!r} is not a number of {least:g} or more"), Exit.USAGE)
+    return value
+
+
+def documented() -> list[tuple[str, str, str]]:
+    """(environment variable, default, what it does) of each setting."""
+    return [(f.metadata["env"], str(f.default), f.metadata["doc"]) for f in fields(Settings)]

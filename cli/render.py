@@ -1,0 +1,128 @@
+"""What a person sees on stderr: problems and progress. Live where stderr is a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from aitc.errors import Diagnostic
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+QUIET_SECONDS = 0.3  # a stage shorter than this is not worth a plain line of its own
+
+
+def print_diagnostics(diagnostics: tuple[Diagnostic, ...]) -> None:
+    """Every problem, as text on stderr; with colour where that is a terminal."""
+    for d in diagnostics:
+        text = d.render()
+        if _colour():
+            head, _, rest = text.partition(":")
+            text = f"\033[1;31m{head}\033[0m:{rest}"
+        print(text, file=sys.stderr)
+    if len(diagnostics) > 3:
+        print(f"{len(diagnostics)} problems", file=sys.stderr)
+
+
+def diagnostic_json(d: Diagnostic) -> dict[str, Any]:
+    """A problem as --json prints it."""
+    nodes = [
+        {"model": n.model, "path": n.path, "index": n.index, "name": n.name, "op_type": n.op_type} for n in d.locs
+    ]
+    return {"code": d.code, "message": d.message, "stage": d.stage, "nodes": nodes, "detail": list(d.detail), "help": d.help}
+
+
+def _colour() -> bool:
+    return sys.stderr.isatty() and "NO_COLOR" not in os.environ
+
+
+def seconds(s: float) -> str:
+    """A duration as people write it."""
+    if s < 0.0995:
+        return f"{s * 1e3:.0f} ms"
+    return f"{s:.1f} s" if s < 90 else f"{int(s) // 60} min {int(s) % 60:02d} s"
+
+
+def size(n: float) -> str:
+    """A number of bytes as people write it."""
+    for unit in ("B", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.2f} GiB"
+
+
+class Display:
+    """Shows the stages of a compile; has the methods of ``aitc.pipeline.Progress``. Use as a context manager."""
+
+    def __init__(self, quiet: bool = False, verbose: bool = False):
+        self.quiet = quiet
+        self.verbose = verbose
+        self.live = sys.stderr.isatty() and not quiet
+        self._bar: RichProgress | None = None
+        self._task: Any = None
+        self._stage = ""
+        self._said = 0.0
+
+    def __enter__(self) -> Display:
+        if self.live:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                SpinnerColumn,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+
+            self._bar = Progress(
+                SpinnerColumn(), TextColumn("{task.description:<10}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[what]}", style="dim"),
+                console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self.quiet:
+            return
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        """A line for -v."""
+        if self.verbose:
+            self.say(f"  {text}")
+
+    def begin(self, stage: str) -> None:
+        self._stage = stage
+        self._said = time.monotonic()
+        if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(stage, total=None, what="")
+
+    def step(self, done: int, total: int, what: str = "") -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total, what=what[:40])
+        elif time.monotonic() - self._said > 5 or (self.verbose and done):
+            self._said = time.monotonic()
+            self.say(f"{self._stage}: {done}/{total} {what}".rstrip())
+
+    def end(self, stage: str, elapsed: float, result: str) -> None:
+        if self._bar is not None or self.verbose or elapsed >= QUIET_SECONDS or stage == "verify":
+            self.say(f"{stage:<9} {seconds(elapsed):>7}  {result}".rstrip())
