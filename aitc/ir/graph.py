@@ -81,7 +81,8 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.output_names: list[str] = []  # the model's names: an output value may serve two of them
-        self.captured: list[Value] = []
+        self.captured: list[Value] = []  # also those that only a nested body reads
+        self._holders: dict[Node, None] = {}  # nodes with bodies, attached here
         self._nodes: dict[Node, None] = {}  # insertion order is topological order
         self._names: set[str] = set()
         self._fresh = 0
@@ -164,15 +165,27 @@ class Graph:
         for v in node.inputs:
             if v is not None:
                 v.users[node] = v.users.get(node, 0) + 1
+        if node.bodies:
+            self._holders[node] = None
 
     def replace_uses(self, old: Value, new: Value) -> None:
-        """Every reader of ``old`` (and the graph's outputs) reads ``new``; the caller keeps topological order valid."""
+        """Every reader of ``old``, in bodies too, and the graph's outputs, read ``new``; the caller keeps topological order valid."""
         if old is new:
             return
+        self._rebind(old, new)
         for node in list(old.users):
             node.inputs = tuple(new if v is old else v for v in node.inputs)
             new.users[node] = new.users.get(node, 0) + old.users.pop(node)
+
+    def _rebind(self, old: Value, new: Value) -> None:
         self.outputs = [new if v is old else v for v in self.outputs]
+        for node in self._holders:
+            for body in node.bodies:
+                if old in body.captured:
+                    fresh = [new] if new.const is None and new not in body.captured else []
+                    at = body.captured.index(old)
+                    body.captured[at : at + 1] = fresh
+                    body._rebind(old, new)
 
     def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
         """Changes what ``node`` reads, keeping users in step."""
@@ -190,8 +203,16 @@ class Graph:
         """Removes a node that nobody reads. Raises ValueError if somebody does."""
         if any(o.users for o in node.outputs) or any(o in self.outputs for o in node.outputs):
             raise ValueError(f"{node!r} is still in use")
-        self.set_inputs(node, ())
+        self.release(node)
         del self._nodes[node]
+
+    def release(self, node: Node) -> None:
+        """Drops what ``node`` and its bodies read. The node is of no more use; ``remove`` and ``sweep`` end with this."""
+        self.set_inputs(node, ())
+        self._holders.pop(node, None)
+        for body in node.bodies:
+            for inner in body.nodes:
+                body.release(inner)
 
     def sweep(self) -> int:
         """Removes nodes whose results nobody needs; returns how many."""
@@ -199,9 +220,12 @@ class Graph:
         removed = 0
         for node in reversed(list(self._nodes)):
             if not any(o.users or id(o) in live for o in node.outputs):
-                self.set_inputs(node, ())
+                self.release(node)
                 del self._nodes[node]
                 removed += 1
+                continue
+            for body in node.bodies:  # a body's output may be an outer value that no node reads
+                live.update(id(v) for v in body.captured)
         return removed
 
     def reorder(self, extra: Iterable[Node] = ()) -> None:
