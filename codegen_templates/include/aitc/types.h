@@ -173,10 +173,11 @@ struct alignas(vector_align(int(sizeof(T)) * V, int(sizeof(T)))) Vec {
 
 template <int V, typename T>
 AITC_FN Vec<T, V> load(const T* p) {
-#if AITC_VECTOR_ALIGN > 1
-  return *reinterpret_cast<const Vec<T, V>*>(p);
-#else
   Vec<T, V> v;
+#if AITC_VECTOR_ALIGN > 1
+  copy_bytes<int(sizeof(v))>(&v, p);
+  return v;
+#else
   __builtin_memcpy(&v, p, sizeof(v));  // any alignment, any alias
   return v;
 #endif
@@ -185,7 +186,8 @@ AITC_FN Vec<T, V> load(const T* p) {
 template <int V, typename T>
 AITC_FN void store(T* p, const Vec<T, V>& v) {
 #if AITC_VECTOR_ALIGN > 1
-  *reinterpret_cast<Vec<T, V>*>(p) = v;
+  if constexpr (sizeof(T) < 4) store_bytes<int(sizeof(v))>(p, &v);
+  else copy_bytes<int(sizeof(v))>(p, &v);
 #else
   __builtin_memcpy(p, &v, sizeof(v));
 #endif

@@ -4,6 +4,7 @@
 //
 // Words (each exists on all three back ends):
 //   AITC_FN                         prefix of an inline device function, member functions included
+//   AITC_CONST_FN                   prefix of a function that also constant expressions call
 //   AITC_KERNEL(threads)            prefix of an entry point: AITC_KERNEL(128) void AITC_ENTRY(name)(...) {...}; `threads` is an upper bound
 //   AITC_ENTRY(name)                the entry point's symbol: name itself on a GPU
 //   AITC_UNROLL / AITC_NO_UNROLL    before a loop
@@ -23,7 +24,8 @@
 //   AITC_GPU = 1, AITC_VECTOR_ALIGN = 16
 //   half_to_float float_to_half bfloat16_to_float float_to_bfloat16    on raw bits (uint16_t), round to nearest even
 //   floats_to_half2 floats_to_bfloat162        two floats -> uint32_t, the first in the low half
-//   copy_bytes<1|2|4|8|16>(to, from)           one load and one store of that width; both pointers aligned to it
+//   copy_bytes<1|2|4|8|16n>(to, from)          one load and one store of that width (n of 16 bytes); both pointers aligned to it, 16 at most
+//   store_bytes<1|2|4|8|16n>(to, from)         the same, `to` in global memory
 //   m_exp m_log m_tanh m_erf m_pow m_sin m_cos m_rsqrt m_sqrt   on float and double; m_exp2 m_fma m_rcp on float. Exact to 1-2 ulp; with AITC_FAST_MATH defined before the first
 //                                   include (files all of whose outputs have 16 bits or fewer) exp, log, tanh, erf use the special function unit: error <= 5e-4
 //   m_max m_min                     float; NaN if either is (ONNX Max, Relu)
@@ -48,12 +50,15 @@
 
 #if defined(AITC_EMULATOR)
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "emulator.h"
 #ifndef AITC_WARP_SIZE
 #define AITC_WARP_SIZE 64
 #endif
 #define AITC_FN inline
+#define AITC_CONST_FN constexpr
 #define AITC_KERNEL(threads) extern "C"
 #define AITC_UNROLL
 #define AITC_NO_UNROLL
@@ -62,6 +67,7 @@
 #define AITC_CUDA 1
 #define AITC_WARP_SIZE 32
 #define AITC_FN __device__ __forceinline__
+#define AITC_CONST_FN __host__ __device__ constexpr
 #define AITC_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
 #define AITC_UNROLL _Pragma("unroll")
 #define AITC_NO_UNROLL _Pragma("unroll 1")
@@ -71,6 +77,7 @@
 #define AITC_HIP 1
 #define AITC_WARP_SIZE 64
 #define AITC_FN __device__ __forceinline__
+#define AITC_CONST_FN __host__ __device__ constexpr
 #define AITC_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
 #define AITC_UNROLL _Pragma("unroll")
 #define AITC_NO_UNROLL _Pragma("nounroll")
@@ -208,21 +215,60 @@ template <class T> AITC_FN T atomic_cas(T* p, T expected, T v) {
 #endif
 
 // ---------------------------------------------------------------- raw copies
+#if defined(AITC_EMULATOR)
+namespace emulated {
+[[noreturn]] inline void misaligned(int bytes) {
+  fprintf(stderr, "emulator: a %d-byte access to an address that is no multiple of it\n", bytes);
+  abort();
+}
+}  // namespace emulated
+#endif
 template <int Bytes> struct RawWord;
 template <> struct RawWord<1> { using type = uint8_t; };
 template <> struct RawWord<2> { using type = uint16_t; };
 template <> struct RawWord<4> { using type = uint32_t; };
 template <> struct RawWord<8> { using type = uint64_t; };
-struct alignas(16) Raw16 { uint32_t x, y, z, w; };
-template <> struct RawWord<16> { using type = Raw16; };
 template <int Bytes> using raw_word = typename RawWord<Bytes>::type;
-#if defined(AITC_EMULATOR)
-template <int Bytes> AITC_FN void copy_bytes(void* to, const void* from) { memcpy(to, from, Bytes); }
-#else
+
+// Through whole machine words, since nvcc breaks a store of sixteen-bit members up into sixteen-bit stores.
 template <int Bytes> AITC_FN void copy_bytes(void* to, const void* from) {
-  *static_cast<raw_word<Bytes>*>(to) = *static_cast<const raw_word<Bytes>*>(from);
-}
+  if constexpr (Bytes > 16) {
+    static_assert(Bytes % 16 == 0, "whole 16-byte words");
+    AITC_UNROLL
+    for (int i = 0; i < Bytes; i += 16) copy_bytes<16>(static_cast<char*>(to) + i, static_cast<const char*>(from) + i);
+  } else {
+#if defined(AITC_EMULATOR)
+    if (uintptr_t(to) % Bytes || uintptr_t(from) % Bytes) emulated::misaligned(Bytes);
+    memcpy(to, from, Bytes);
+#else
+    if constexpr (Bytes == 16) *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+    else if constexpr (Bytes == 8) *static_cast<uint2*>(to) = *static_cast<const uint2*>(from);
+    else *static_cast<raw_word<Bytes>*>(to) = *static_cast<const raw_word<Bytes>*>(from);
 #endif
+  }
+}
+
+// The same to global memory only; never broken up.
+template <int Bytes> AITC_FN void store_bytes(void* to, const void* from) {
+#if defined(AITC_CUDA)
+  if constexpr (Bytes == 16) {
+    uint4 w;
+    __builtin_memcpy(&w, from, 16);
+    asm volatile("{ .reg .u64 p; cvta.to.global.u64 p, %0; st.global.v4.b32 [p], {%1, %2, %3, %4}; }" ::"l"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+    return;
+  } else if constexpr (Bytes == 8) {
+    uint2 w;
+    __builtin_memcpy(&w, from, 8);
+    asm volatile("{ .reg .u64 p; cvta.to.global.u64 p, %0; st.global.v2.b32 [p], {%1, %2}; }" ::"l"(to), "r"(w.x), "r"(w.y) : "memory");
+    return;
+  } else if constexpr (Bytes > 16) {
+    AITC_UNROLL
+    for (int i = 0; i < Bytes; i += 16) store_bytes<16>(static_cast<char*>(to) + i, static_cast<const char*>(from) + i);
+    return;
+  }
+#endif
+  copy_bytes<Bytes>(to, from);
+}
 
 AITC_FN float bits_float(uint32_t u) {
   float f;
@@ -378,10 +424,10 @@ AITC_FN void grid_dependency_launch() {}
 #endif
 
 // ---------------------------------------------------------------- small tools of every kernel
-template <class T> AITC_FN constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
-constexpr int min_of(int a, int b) { return a < b ? a : b; }
-constexpr int max_of(int a, int b) { return a > b ? a : b; }
-constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
+template <class T> AITC_CONST_FN T ceil_div(T a, T b) { return (a + b - 1) / b; }
+AITC_CONST_FN int min_of(int a, int b) { return a < b ? a : b; }
+AITC_CONST_FN int max_of(int a, int b) { return a > b ? a : b; }
+AITC_CONST_FN int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
 
 // Reduces over groups of `width` neighbouring lanes (a power of two); every lane gets its group's result.
 template <int width = warp_size, class T, class Op> AITC_FN T warp_reduce(T v, Op op) {
