@@ -19,13 +19,17 @@ Bound = Union[int, float]  # float only for the infinities
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A named dim with inclusive bounds. ``hint`` is the size to tune and to test at."""
+    """A named dim with inclusive bounds. ``hint`` is the size to tune and to test at.
+
+    A coordinate of generated code is a Symbol too; ``below`` is its extent (exclusive) when that is symbolic.
+    """
 
     name: str
     lo: int = 0
     hi: int | None = None
     multiple_of: int = 1
     hint: int | None = field(default=None, compare=False)
+    below: "Dim | None" = None
 
     def __str__(self) -> str:
         return self.name
@@ -128,8 +132,40 @@ def _make(terms: Mapping[Product, int], const: int) -> Dim:
     kept = [(p, c) for p, c in terms.items() if c]
     if not kept:
         return const
+    if len(kept) > 1 and any(isinstance(a, Mod) for p, _ in kept for a in p):
+        joined = _join(dict(kept))
+        if joined is not None:
+            return add(joined, const)
     kept.sort(key=lambda t: (len(t[0]), tuple(map(str, t[0]))))
     return Sum(tuple(kept), const)
+
+
+def _join(terms: dict[Product, int]) -> Dim | None:
+    """``b (x // b) + x % b = x`` and ``b ((x // b) % d) + x % b = x % (b d)``, with any common factor; None if neither applies.
+
+    This is what collapses the neighbouring axes of an index that was taken apart.
+    """
+    for p, c in terms.items():
+        for at, m in enumerate(p):
+            if not isinstance(m, Mod):
+                continue
+            rest: Dim = Sum(((p[:at] + p[at + 1 :], c),)) if len(p) > 1 else c
+            quotient = floordiv(m.a, m.b)
+            if isinstance(quotient, int):
+                continue
+            candidates: list[tuple[Dim, Dim]] = [(quotient, m.a)]
+            for q in terms:
+                for other in q:
+                    if isinstance(other, Mod) and other.a == quotient:
+                        candidates.append((_atom(other), mod(m.a, mul(m.b, other.b))))
+            for found, whole in candidates:
+                part = mul(mul(rest, m.b), found)
+                if isinstance(part, Sum) and part.const == 0 and all(terms.get(q) == d for q, d in part.terms):
+                    left = {q: d for q, d in terms.items() if q != p}
+                    for q, _ in part.terms:
+                        left.pop(q)
+                    return add(_make(left, 0), mul(rest, whole))
+    return None
 
 
 def _atom(a: Atom) -> Dim:
@@ -247,6 +283,39 @@ def _divide(x: Bound, y: Bound) -> Bound:
     return x if x in (inf, -inf) else x // y
 
 
+def surely_below(a: Dim, b: Dim) -> bool:
+    """Whether ``0 <= a < b`` is certain, using the symbolic extents of coordinates."""
+    lo, hi = bounds(a)
+    if lo < 0:
+        return False
+    if hi < bounds(b)[0]:
+        return True
+    if isinstance(a, int):
+        return bounds(add(b, -a))[0] >= 1
+    largest: Dim = a.const
+    for p, c in a.terms:
+        term: Dim = c
+        for atom in p:
+            if isinstance(atom, Symbol) and atom.below is not None and c > 0:
+                term = mul(term, add(atom.below, -1))
+            elif isinstance(atom, Mod) and c > 0:
+                term = mul(term, add(atom.b, -1))
+            elif isinstance(atom, FloorDiv) and c > 0 and isinstance(atom.a, Sum):
+                top = as_symbol(atom.a)
+                if top is None or top.below is None:
+                    return False
+                exact = _exact(top.below, atom.b) if not isinstance(atom.b, int) else None
+                if exact is None and isinstance(atom.b, int) and divisor(top.below) % atom.b == 0:
+                    exact = floordiv(top.below, atom.b)
+                if exact is None:
+                    return False
+                term = mul(term, add(exact, -1))
+            else:
+                return False
+        largest = add(largest, term)
+    return bounds(add(b, mul(largest, -1)))[0] >= 1
+
+
 def divisor(d: Dim) -> int:
     """The largest known integer that divides every value of ``d`` (0 for the int 0)."""
     if isinstance(d, int):
@@ -267,45 +336,81 @@ def is_multiple(d: Dim, n: int) -> bool:
 
 def floordiv(a: Dim, b: Dim) -> Dim:
     """``a // b`` rounding to minus infinity; ``b`` must not be the int 0."""
-    if isinstance(b, int):
-        if isinstance(a, int):
-            return a // b
-        if b == 1:
-            return a
-        if b > 0:
-            whole: dict[Product, int] = {}
-            rest: dict[Product, int] = {}
-            for p, c in a.terms:
-                (whole if c % b == 0 else rest)[p] = c
-            quotient = _make({p: c // b for p, c in whole.items()}, a.const // b)
-            remainder = _make(rest, a.const % b)
-            lo, hi = bounds(remainder)
-            if lo >= 0 and hi < b:
-                return quotient
-            if isinstance(remainder, Sum):
-                # (x // c1) // b = x // (c1 b)
-                if remainder.const == 0 and len(remainder.terms) == 1:
-                    (p, c), = remainder.terms
-                    if c == 1 and len(p) == 1 and isinstance(p[0], FloorDiv) and isinstance(p[0].b, int) and p[0].b > 0:
-                        return add(quotient, floordiv(p[0].a, p[0].b * b))
-                g = gcd(b, *(c for _, c in remainder.terms))
-                if g > 1:  # (g x + r) // (g k) = (x + r // g) // k
-                    inner = _make({p: c // g for p, c in remainder.terms}, remainder.const // g)
-                    return add(quotient, floordiv(inner, b // g))
-                return add(quotient, _atom(FloorDiv(remainder, b)))
-            return add(quotient, remainder // b)
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if b == 1 or a == 0:
+        return a
     if a == b:
         return 1
-    if a == 0:
-        return 0
-    quotient = _exact(a, b)
-    if quotient is not None:
-        return quotient
-    lo, hi = bounds(a)
-    if lo >= 0 and hi < bounds(b)[0]:
-        return 0
+    if isinstance(b, Sum):
+        exact = _exact(a, b)
+        if exact is not None:
+            return exact
+    if bounds(b)[0] > 0:
+        quotient, remainder = _split(a, b)
+        if surely_below(remainder, b):
+            return quotient
+        if quotient != 0:
+            return add(quotient, floordiv(remainder, b))
+        if isinstance(b, int) and isinstance(a, Sum) and a.const == 0 and len(a.terms) == 1:
+            (p, c), = a.terms  # (x // c1) // b = x // (c1 b)
+            if c == 1 and len(p) == 1 and isinstance(p[0], FloorDiv) and isinstance(p[0].b, int) and p[0].b > 0:
+                return floordiv(p[0].a, p[0].b * b)
+        reduced = _reduce(a, b)
+        if reduced is not None:
+            return floordiv(reduced[0], reduced[1])
     return _atom(FloorDiv(a, b))
 
+
+def _split(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """``(q, r)`` with ``a = q b + r``, taking into ``q`` the terms that ``b`` divides."""
+    if isinstance(a, int):
+        return (a // b, a % b) if isinstance(b, int) else (0, a)
+    q: Dim = 0
+    r: Dim = 0
+    for p, c in a.terms:
+        if isinstance(b, int):
+            if c % b == 0:
+                q = add(q, Sum(((p, c // b),)))
+            else:
+                r = add(r, Sum(((p, c),)))
+        else:
+            exact = _exact(Sum(((p, c),)), b)
+            if exact is not None:
+                q = add(q, exact)
+            else:
+                r = add(r, Sum(((p, c),)))
+    if isinstance(b, int):
+        return add(q, a.const // b), add(r, a.const % b)
+    return q, add(r, a.const)
+
+
+def _content(b: Dim) -> int:
+    return b if isinstance(b, int) else gcd(b.const, *(c for _, c in b.terms))
+
+
+def _reduce(a: Dim, b: Dim) -> tuple[Dim, Dim, int, Dim] | None:
+    """``(a', b', g, r)`` with ``a = g a' + r``, ``b = g b'``, ``g > 1`` and ``0 <= r < g``; None if there is none."""
+    whole = _content(b)
+    if isinstance(a, int) or whole <= 1:
+        return None
+    tried: set[int] = set()
+    for _, c in sorted(a.terms, key=lambda t: -abs(t[1])):
+        g = gcd(whole, c)
+        if g <= 1 or g in tried:
+            continue
+        tried.add(g)
+        inner: Dim = a.const // g
+        rest: Dim = a.const % g
+        for p, d in a.terms:
+            if d % g == 0:
+                inner = add(inner, Sum(((p, d // g),)))
+            else:
+                rest = add(rest, Sum(((p, d),)))
+        if surely_below(rest, g):
+            smaller = b // g if isinstance(b, int) else Sum(tuple((p, d // g) for p, d in b.terms), b.const // g)
+            return inner, smaller, g, rest
+    return None
 
 
 def _exact(a: Dim, b: Dim) -> Dim | None:
@@ -339,24 +444,21 @@ def mod(a: Dim, b: Dim) -> Dim:
         return a % b
     if a == b or b == 1 or a == 0:
         return 0
-    lo, hi = bounds(a)
-    if lo >= 0 and hi < bounds(b)[0]:
-        return a
-    if isinstance(b, int) and isinstance(a, Sum) and b > 0:
-        rest = {p: c % b for p, c in a.terms if c % b}
-        remainder = _make(rest, a.const % b)
-        if remainder != a:
+    if bounds(b)[0] > 0:
+        if surely_below(a, b):
+            return a
+        quotient, remainder = _split(a, b)
+        if quotient != 0:
             return mod(remainder, b)
-        if a.const == 0 and len(a.terms) == 1:
+        if isinstance(a, Sum) and a.const == 0 and len(a.terms) == 1:
             (p, c), = a.terms
-            if c == 1 and len(p) == 1 and isinstance(p[0], Mod) and isinstance(p[0].b, int) and p[0].b % b == 0:
+            if c == 1 and len(p) == 1 and isinstance(p[0], Mod) and _split(p[0].b, b)[1] == 0:
                 return mod(p[0].a, b)
-        g = gcd(b, *(c for _, c in a.terms))
-        if g > 1:  # (g x + r) % (g k) = g ((x + r // g) % k) + r % g
-            inner = _make({p: c // g for p, c in a.terms}, a.const // g)
-            return add(mul(mod(inner, b // g), g), a.const % g)
-        return _atom(Mod(a, b))
-    if _exact(a, b) is not None:
+        reduced = _reduce(a, b)
+        if reduced is not None:
+            inner, smaller, g, rest = reduced
+            return add(mul(mod(inner, smaller), g), rest)
+    elif _exact(a, b) is not None:
         return 0
     return _atom(Mod(a, b))
 

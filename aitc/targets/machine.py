@@ -1,0 +1,103 @@
+"""The GPUs of this machine, asked of the drivers through ctypes, without any toolkit."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from aitc.targets.target import Target, all_targets
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU: ``index`` as the driver counts, ``target`` the name of the target that fits it ("" if none does)."""
+
+    api: str  # cuda, hip
+    index: int
+    name: str
+    arch: str  # "90" or "gfx90a"
+    target: str
+
+
+@lru_cache(maxsize=1)
+def devices() -> tuple[Device, ...]:
+    """Every GPU that a driver of this machine reports, CUDA's first. Never raises: no driver means no device."""
+    return tuple(_cuda_devices() + _hip_devices())
+
+
+def default_target() -> str:
+    """The name of the target of the first GPU that has one, else cpu."""
+    return next((d.target for d in devices() if d.target), "cpu")
+
+
+def can_run(targets: Sequence[Target]) -> bool:
+    """Whether a binary for ``targets`` runs on this machine: always for cpu, else if a device of theirs is present."""
+    names = {t.name for t in targets}
+    return any(t.api == "cpu" for t in targets) or any(d.target in names or _newer(d, targets) for d in devices())
+
+
+def _newer(device: Device, targets: Sequence[Target]) -> bool:
+    """A CUDA binary holds PTX of its oldest portable target, which newer devices compile at load."""
+    if device.api != "cuda":
+        return False
+    portable = [int(t.arch) for t in targets if t.api == "cuda" and t.arch.isdigit()]
+    return bool(portable) and int(device.arch) >= min(portable)
+
+
+def _target_for(api: str, arch: str) -> str:
+    """The target of that architecture; for CUDA a newer minor version runs what the nearest older one of its generation does."""
+    best = ""
+    best_arch = -1
+    for t in all_targets():
+        if t.api != api:
+            continue
+        digits = t.arch.rstrip("af")
+        if api == "hip":
+            if t.arch == arch:
+                return t.name
+        elif digits == arch:
+            return t.name
+        elif t.arch.isdigit() and best_arch < int(digits) <= int(arch) and int(digits) // 10 == int(arch) // 10:
+            best, best_arch = t.name, int(digits)
+    return best
+
+
+def _cuda_devices() -> list[Device]:
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int()
+        if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+            return []
+        found = []
+        for i in range(count.value):
+            device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+            name = ctypes.create_string_buffer(128)
+            if cuda.cuDeviceGet(ctypes.byref(device), i):
+                continue
+            cuda.cuDeviceGetName(name, 128, device)
+            cuda.cuDeviceGetAttribute(ctypes.byref(major), 75, device)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+            cuda.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+            arch = f"{major.value}{minor.value}"
+            found.append(Device("cuda", i, name.value.decode(errors="replace"), arch, _target_for("cuda", arch)))
+        return found
+    except (OSError, AttributeError):
+        return []
+
+
+def _hip_devices() -> list[Device]:
+    from pathlib import Path
+
+    # The kernel driver's own list: loading the HIP library costs a second, and its struct of properties differs between versions.
+    found = []
+    for node in sorted(Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"), key=lambda p: int(p.parent.name)):
+        try:
+            properties = dict(line.split(None, 1) for line in node.read_text().splitlines() if " " in line)
+            version = int(properties.get("gfx_target_version", "0"))
+        except (OSError, ValueError):
+            continue
+        if version:
+            arch = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+            found.append(Device("hip", len(found), arch, arch, _target_for("hip", arch)))
+    return found
