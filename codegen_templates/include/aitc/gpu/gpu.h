@@ -107,9 +107,9 @@ AITC_FN int lane_index() { return int(threadIdx.x) % warp_size; }
 AITC_FN int warp_index() { return int(threadIdx.x) / warp_size; }
 
 #if defined(AITC_EMULATOR)
-AITC_FN void block_barrier() { emu::block_barrier(); }
-AITC_FN char* shared_memory() { return emu::shared_memory(); }
-AITC_FN void memory_fence() { emu::memory_fence(); }
+using emu::block_barrier;
+using emu::shared_memory;
+using emu::memory_fence;
 #else
 AITC_FN void block_barrier() { __syncthreads(); }
 AITC_FN void memory_fence() { __threadfence(); }
@@ -127,45 +127,11 @@ AITC_FN char* shared_memory() {
 #endif
 
 // ---------------------------------------------------------------- between the lanes of a warp
-#if defined(AITC_EMULATOR)
-namespace emulated {
-template <class T> struct Shuffle {
-  T value, result;
-  int source;
-};
-template <class T> inline void resolve_shuffle(uint64_t mask, void** args) {
-  for (int lane = 0; lane < warp_size; ++lane) {
-    if (!(mask >> lane & 1)) continue;
-    auto* mine = static_cast<Shuffle<T>*>(args[lane]);
-    if (mask >> mine->source & 1) mine->result = static_cast<Shuffle<T>*>(args[mine->source])->value;
-    else memset(&mine->result, 0xff, sizeof(T));  // a lane that takes no part: what it would give is undefined
-  }
-}
-struct Ballot {
-  bool predicate;
-  uint64_t result;
-};
-inline void resolve_ballot(uint64_t mask, void** args) {
-  uint64_t all = 0;
-  for (int lane = 0; lane < warp_size; ++lane)
-    if (mask >> lane & 1) all |= uint64_t(static_cast<Ballot*>(args[lane])->predicate) << lane;
-  for (int lane = 0; lane < warp_size; ++lane)
-    if (mask >> lane & 1) static_cast<Ballot*>(args[lane])->result = all;
-}
-inline void resolve_nothing(uint64_t, void**) {}
-}  // namespace emulated
-template <class T> AITC_FN T shuffle(T v, int lane) {
-  emulated::Shuffle<T> a{v, v, lane};
-  emu::warp_collective(emulated::resolve_shuffle<T>, &a, "shuffle");
-  return a.result;
-}
-template <class T> AITC_FN T shuffle_xor(T v, int mask) { return shuffle(v, lane_index() ^ mask); }
-AITC_FN uint64_t ballot(bool p) {
-  emulated::Ballot a{p, 0};
-  emu::warp_collective(emulated::resolve_ballot, &a, "ballot");
-  return a.result;
-}
-AITC_FN void warp_barrier() { emu::warp_collective(emulated::resolve_nothing, nullptr, "warp_barrier"); }
+#if defined(AITC_EMULATOR)  // functions of the emulator know the line that calls them
+using emu::shuffle;
+using emu::shuffle_xor;
+using emu::ballot;
+using emu::warp_barrier;
 #elif defined(AITC_CUDA)
 template <class T> AITC_FN T shuffle(T v, int lane) { return __shfl_sync(~0u, v, lane); }
 template <class T> AITC_FN T shuffle_xor(T v, int mask) { return __shfl_xor_sync(~0u, v, mask); }
@@ -183,10 +149,10 @@ AITC_FN void warp_barrier() {
 
 // ---------------------------------------------------------------- atomics
 #if defined(AITC_EMULATOR)
-template <class T> AITC_FN T atomic_add(T* p, T v) { return emu::atomic_add(p, v); }
-template <class T> AITC_FN T atomic_max(T* p, T v) { return emu::atomic_max(p, v); }
-template <class T> AITC_FN T atomic_min(T* p, T v) { return emu::atomic_min(p, v); }
-template <class T> AITC_FN T atomic_cas(T* p, T expected, T v) { return emu::atomic_cas(p, expected, v); }
+using emu::atomic_add;
+using emu::atomic_max;
+using emu::atomic_min;
+using emu::atomic_cas;
 #else
 template <class T> struct AtomicWord { using type = T; };
 template <> struct AtomicWord<long> { using type = long long; };

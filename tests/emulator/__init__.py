@@ -1,0 +1,180 @@
+"""Compiles aitc's GPU kernels for the CPU emulator and launches them on numpy arrays.
+
+    kernels = emulator.build(source, target="sm80")      # source: a path, or the text of a generated kernel file
+    x, y = emulator.guarded(x), emulator.poisoned((64, 64), np.float16)
+    kernels.launch("gemm_4", (4, 4), 128, smem_bytes, x, w, y, 64)
+
+`launch` raises EmulatorError when the kernel does what hardware forbids or leaves undefined; the text names file, line, block and lane.
+Targets: those of the emulator's config.h (`sm80` ... `sm120`, `gfx90a`, `gfx942`). AITC_EMULATOR_ORDER chooses the order of execution.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import mmap
+import os
+import re
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+ROOT = Path(__file__).resolve().parents[2]
+INCLUDES = (ROOT / "codegen_templates" / "include", ROOT / "tests" / "emulator", ROOT / "tests")
+COMPILER = os.environ.get("AITC_EMULATOR_CXX", "g++")
+CACHE = Path(os.environ.get("AITC_EMULATOR_CACHE", Path(tempfile.gettempdir()) / f"aitc-emulator-{os.getuid()}"))
+
+
+class EmulatorError(Exception):
+    """A launch that the emulator stopped, or a kernel that did not compile."""
+
+
+@functools.cache
+def _vector_flags() -> tuple[str, ...]:
+    """AVX2 and friends where this machine has them: the emulated matrix units run on them."""
+    try:
+        features = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M).group(1).split())  # type: ignore[union-attr]
+    except (OSError, AttributeError):
+        return ()
+    return ("-mavx2", "-mfma", "-mf16c") if {"avx2", "fma", "f16c"} <= features else ()
+
+
+def flags(target: str = "sm80", *, checks: bool = True, asan: bool = False) -> list[str]:
+    """Compiler flags for `target`. `checks`: misaligned accesses and array bounds are reported; `asan`: with AddressSanitizer."""
+    match = re.fullmatch(r"(?:sm_?(\d+)a?|gfx([0-9a-f]+))", target)
+    if not match:
+        raise ValueError(f"unknown emulator target {target!r}")
+    define = f"-DAITC_EMULATOR_SM={match[1]}" if match[1] else f"-DAITC_EMULATOR_GFX=0x{match[2]}"
+    result = ["-std=c++17", "-O1", "-g1", "-fno-strict-aliasing", "-pthread", "-Wall", "-Wno-unknown-pragmas", "-Wno-psabi", *_vector_flags()]
+    result += ["-DAITC_EMULATOR", define, *(f"-I{path}" for path in INCLUDES)]
+    if checks:
+        result += ["-fsanitize=alignment,bounds"]
+    if asan:
+        result += ["-fsanitize=address", "-fno-omit-frame-pointer"]
+    return result
+
+
+def _digest(*parts: str) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(part.encode())
+        state.update(b"\0")
+    return state.hexdigest()[:24]
+
+
+def _headers_digest() -> str:
+    files = sorted([*INCLUDES[0].rglob("*.h"), *Path(__file__).parent.glob("*.h")])
+    return _digest(*(path.read_text() for path in files))
+
+
+def compile_text(text: str, options: Sequence[str], suffix: str) -> Path:
+    """Compiles C++ text, once for equal text, options and headers. Returns the program (suffix "") or library (".so")."""
+    output = CACHE / (_digest(text, " ".join(options), suffix, COMPILER, _headers_digest()) + suffix)
+    if output.exists():
+        return output
+    CACHE.mkdir(parents=True, exist_ok=True)
+    source = output.with_suffix(".cpp")
+    source.write_text(text)
+    partial = output.with_name(f"{output.name}.{os.getpid()}")
+    command = [COMPILER, *options, str(source), "-o", str(partial)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise EmulatorError(f"{' '.join(command)}\n{done.stderr[:8000]}")
+    partial.replace(output)
+    return output
+
+
+def build(source: str | Path, target: str = "sm80", *, checks: bool = True, defines: Sequence[str] = ()) -> Kernels:
+    """Compiles a kernel file (a path, or its text) as a library; every AITC_ENTRY(name) in it can be launched."""
+    text = source.read_text() if isinstance(source, Path) else source
+    names = re.findall(r"AITC_ENTRY\((\w+)\)", text)
+    if not names:
+        raise ValueError("the source has no AITC_ENTRY(...)")
+    wrapped = text + "\n#ifndef AITC_EMULATOR_ENTRY\n#error \"include aitc/gpu/gpu.h\"\n#endif\n"
+    wrapped += "".join(f"AITC_EMULATOR_ENTRY({name})\n" for name in names)
+    options = [*flags(target, checks=checks), "-shared", "-fPIC", "-ftls-model=initial-exec", *defines]
+    return Kernels(compile_text(wrapped, options, ".so"), tuple(names))
+
+
+def run(text: str, target: str = "sm80", *, asan: bool = False, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Compiles a program (with main) and runs it."""
+    program = compile_text(text, flags(target, asan=asan), "")
+    return subprocess.run([str(program)], capture_output=True, text=True, env={**os.environ, **(env or {})}, timeout=120)
+
+
+def _three(size: int | Sequence[int]) -> list[int]:
+    values = [size] if isinstance(size, int) else list(size)
+    return values + [1] * (3 - len(values))
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A compiled kernel file."""
+
+    path: Path
+    names: tuple[str, ...]
+
+    @functools.cached_property
+    def _library(self) -> ctypes.CDLL:
+        library = ctypes.CDLL(str(self.path))
+        library.aitc_emulator_error.restype = ctypes.c_char_p
+        return library
+
+    def launch(
+        self,
+        name: str,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        smem_bytes: int,
+        *arguments: NDArray[np.generic] | int | np.generic | bytes,
+        cluster: int | Sequence[int] = 1,
+    ) -> None:
+        """Runs entry point `name`. Arguments: arrays (passed as pointers), integers, numpy scalars (by value, of their own size), and bytes
+        (structs by value, such as tensor maps)."""
+        dims = (ctypes.c_uint * 9)(*_three(grid), *_three(block), *_three(cluster))
+        keep: list[object] = []
+        pointers = (ctypes.c_void_p * max(1, len(arguments)))()
+        for i, argument in enumerate(arguments):
+            if isinstance(argument, np.ndarray):
+                holder: ctypes.Array[ctypes.c_char] = ctypes.create_string_buffer(argument.ctypes.data.to_bytes(8, "little"), 8)
+            elif isinstance(argument, int):
+                holder = ctypes.create_string_buffer(argument.to_bytes(8, "little", signed=argument < 0), 8)
+            else:
+                raw = argument if isinstance(argument, bytes) else argument.tobytes()
+                holder = ctypes.create_string_buffer(raw, len(raw))
+            keep.append(holder)
+            pointers[i] = ctypes.addressof(holder)
+        function = getattr(self._library, f"aitc_emulator_launch_{name}")
+        if function(dims, ctypes.c_size_t(smem_bytes), pointers):
+            raise EmulatorError(self._library.aitc_emulator_error().decode())
+
+
+def guarded(values: NDArray[np.generic]) -> NDArray[np.generic]:
+    """A copy that ends (to within 15 bytes) where memory ends: reading or writing beyond it is an EmulatorError."""
+    page = mmap.PAGESIZE
+    data = np.ascontiguousarray(values)
+    room = (data.nbytes + 15) // 16 * 16
+    pages = (room + page - 1) // page
+    memory = mmap.mmap(-1, (pages + 1) * page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(address + pages * page), ctypes.c_size_t(page), 0):
+        raise OSError(ctypes.get_errno(), "mprotect")
+    result = np.frombuffer(memory, dtype=data.dtype, count=data.size, offset=pages * page - room).reshape(data.shape)
+    result[...] = data
+    weakref.finalize(result, lambda m: None, memory)  # the map lives as long as the array
+    return result
+
+
+def poisoned(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[np.generic]:
+    """A guarded output array in which every element is NaN (floats) or -1 (integers): what a kernel leaves out shows."""
+    count = int(np.prod(shape))
+    bytes_ = np.full(count * np.dtype(dtype).itemsize, 0xFF, np.uint8)
+    return guarded(bytes_.view(dtype).reshape(shape))

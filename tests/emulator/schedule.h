@@ -1,0 +1,285 @@
+// Runs the lanes: a warp until its lanes wait for somebody else, the warps of a cluster in turn, the clusters of a grid.
+#pragma once
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "fault.h"
+#include "shared_memory.h"
+
+namespace emu {
+
+void finish_lane(Lane& lane);  // checks what a returning lane leaves in flight (launch.h)
+
+namespace schedule {
+
+// Fills order[0..n) with the order in which n things run now.
+inline void make_order(int* order, int n) {
+  Worker& worker = *running.worker;
+  for (int i = 0; i < n; ++i) order[i] = worker.config.reverse ? n - 1 - i : i;
+  if (worker.config.seed)
+    for (int i = n - 1; i > 0; --i) std::swap(order[i], order[worker.next_random(uint32_t(i) + 1)]);
+}
+
+[[noreturn]] inline void lane_main() {
+  Worker& worker = *running.worker;
+#ifdef AITC_EMULATOR_ASAN
+  __sanitizer_finish_switch_fiber(nullptr, &worker.scheduler.bottom, &worker.scheduler.size);
+#endif
+  (*worker.entry)();
+  Lane& lane = *running.lane;
+  finish_lane(lane);
+  lane.state = State::done;
+  --lane.block->alive;
+  to_scheduler(lane, true);
+  abort();
+}
+
+inline void resume(Lane& lane) {
+  Worker& worker = *running.worker;
+  running.lane = &lane;
+  switch_context(worker.scheduler, lane.context);
+  running.lane = nullptr;
+  if (!worker.error.empty()) {
+    const std::string message = std::move(worker.error);
+    worker.error.clear();
+    throw Error(message);
+  }
+}
+
+// Where the lanes of a block stand, equal neighbours on one line.
+inline std::string standing(const Block& block) {
+  std::string text = "  block " + text_of(block.index) + "\n";
+  for (const Warp& warp : block.warps) {
+    for (int i = 0; i < warp.count;) {
+      const Lane& l = warp.lanes[i];
+      int j = i;
+      while (j + 1 < warp.count && warp.lanes[j + 1].state == l.state && (l.state == State::done || warp.lanes[j + 1].site == l.site)) ++j;
+      text += "    warp " + std::to_string(warp.index) + " lanes " + std::to_string(i) + ".." + std::to_string(j) + ": " +
+              (l.state == State::done ? "returned" : text_of(l.site)) + "\n";
+      i = j + 1;
+    }
+  }
+  return text;
+}
+
+// Two groups of lanes of one warp that wait for each other: nothing that happens elsewhere can free them.
+inline void check_divergence(const Warp& warp) {
+  const Lane* first = nullptr;
+  const Lane* other = nullptr;
+  for (int i = 0; i < warp.count; ++i) {
+    const Lane& l = warp.lanes[i];
+    if (l.state == State::done) continue;
+    if (l.state != State::collective && l.state != State::barrier) return;
+    if (!first) first = &l;
+    else if (l.site != first->site || l.state != first->state) other = &l;
+  }
+  if (!other || (first->state != State::collective && other->state != State::collective)) return;
+  throw Error("the lanes of a warp do not meet at one operation (divergent collective)\n  " + text_of(first->site) + "\n  " + text_of(other->site) + "\n" +
+              standing(*warp.block));
+}
+
+inline bool resolve_collectives(Warp& warp) {
+  uint64_t parked = 0, alive = 0;
+  for (int i = 0; i < warp.count; ++i) {
+    if (warp.lanes[i].state != State::done) alive |= uint64_t(1) << i;
+    if (warp.lanes[i].state == State::collective) parked |= uint64_t(1) << i;
+  }
+  bool any = false;
+  for (uint64_t todo = parked; todo;) {
+    const Lane& first = warp.lanes[__builtin_ctzll(todo)];
+    uint64_t group = 0;
+    void* args[kWarp] = {};
+    for (int i = 0; i < warp.count; ++i) {
+      const Lane& l = warp.lanes[i];
+      if (!(todo >> i & 1) || l.mask != first.mask || l.resolve != first.resolve || l.site != first.site) continue;
+      group |= uint64_t(1) << i;
+      args[i] = l.args;
+    }
+    todo &= ~group;
+    if (first.mask & alive & ~group) continue;
+    Worker& worker = *running.worker;
+    worker.resolving = &warp;
+    first.resolve(group, args);
+    worker.resolving = nullptr;
+    for (int i = 0; i < warp.count; ++i)
+      if (group >> i & 1) warp.lanes[i].state = State::ready;
+    any = true;
+  }
+  if (parked && !any) check_divergence(warp);
+  return any;
+}
+
+// Returns whether any lane got on.
+inline bool run_warp(Warp& warp) {
+  bool progress = false;
+  int order[kWarp];
+  make_order(order, warp.count);
+  do {
+    for (int i = 0; i < warp.count; ++i) {
+      Lane& l = warp.lanes[order[i]];
+      if (l.state == State::waiting && l.arrived(l)) l.state = State::ready;
+      if (l.state != State::ready) continue;
+      progress = true;
+      resume(l);
+    }
+  } while (resolve_collectives(warp));
+  return progress;
+}
+
+inline bool release_barrier(Block& block) {
+  const Lane* first = nullptr;
+  for (const Lane& l : block.lanes) {
+    if (l.state == State::done) continue;
+    if (l.state != State::barrier) return false;
+    if (!first) first = &l;
+    else if (l.site != first->site)
+      throw Error("the threads of a block wait at different barriers (one is missing on some path)\n  " + text_of(first->site) + "\n  " + text_of(l.site) +
+                  "\n" + standing(block));
+  }
+  if (!first) return false;
+  for (Lane& l : block.lanes)
+    if (l.state == State::barrier) l.state = State::ready;
+  return true;
+}
+
+inline void run_cluster(Cluster& cluster) {
+  Worker& worker = *running.worker;
+  int blocks[16], warps[kMaxThreads / kWarp];
+  for (;;) {
+    bool progress = false;
+    int alive = 0;
+    make_order(blocks, cluster.count);
+    for (int b = 0; b < cluster.count; ++b) {
+      Block& block = cluster.blocks[blocks[b]];
+      if (!block.alive) continue;
+      const int count = int(block.warps.size());
+      make_order(warps, count);
+      for (int w = 0; w < count; ++w) progress |= run_warp(block.warps[warps[w]]);
+      progress |= release_barrier(block);
+      alive += block.alive;
+    }
+    if (!alive) break;
+    // A copy in flight arrives as late as it can; in a shuffled order at any time.
+    if (!progress || (worker.config.seed && worker.next_random(3) == 0)) progress |= cluster.perform_load && cluster.perform_load(cluster);
+    if (!progress) {
+      std::string text = "no lane can go on (deadlock: a barrier or an arrival is missing)\n";
+      for (int b = 0; b < cluster.count; ++b) text += standing(cluster.blocks[b]);
+      throw Error(text);
+    }
+  }
+  if (!cluster.loads.empty()) fail("the block ended with a copy into its shared memory still in flight", cluster.loads[0].site);
+}
+
+inline void start_block(Block& block, size_t dynamic_bytes) {
+  Worker& worker = *running.worker;
+  const int threads = int(block.size.count()), warps = (threads + kWarp - 1) / kWarp;
+  start_memory(block, dynamic_bytes);
+  block.lanes.resize(threads);
+  block.warps.resize(warps);
+  block.alive = threads;
+  for (int w = 0; w < warps; ++w) {
+    Warp& warp = block.warps[w];
+    warp.lanes = block.lanes.data() + w * kWarp;
+    warp.count = std::min(kWarp, threads - w * kWarp);
+    warp.index = w;
+    warp.block = &block;
+    warp.wgmma = WgmmaQueue();
+  }
+  for (NamedBarrier& n : block.named) n = NamedBarrier();
+  block.registers = 0;
+  block.wgmma_log.clear();
+  for (int t = 0; t < threads; ++t) {
+    Lane& l = block.lanes[t];
+    l.state = State::ready;
+    l.id = uint8_t(t % kWarp);
+    l.thread = Dim3(t % block.size.x, t / block.size.x % block.size.y, t / (block.size.x * block.size.y));
+    l.warp = &block.warps[t / kWarp];
+    l.block = &block;
+    l.site = Site();
+    l.copies.items.clear();
+    l.copies.open = 0;
+    l.stores.items.clear();
+    l.stores.open = 0;
+    l.cluster_arrivals = l.cluster_waits = 0;
+    l.stack = worker.stacks[size_t(block.rank) * kMaxThreads + t];
+    start_context(l.context, l.stack, l.id, reinterpret_cast<void (*)()>(&lane_main));
+  }
+}
+
+struct Grid {
+  Dim3 grid, block, cluster;
+  size_t dynamic_bytes = 0;
+  const std::function<void()>* entry = nullptr;
+};
+
+// Runs the `i`th cluster of the grid.
+inline void run_one(Worker& worker, const Grid& g, uint64_t i) {
+  const Dim3 clusters(g.grid.x / g.cluster.x, g.grid.y / g.cluster.y, g.grid.z / g.cluster.z);
+  const Dim3 at(unsigned(i % clusters.x), unsigned(i / clusters.x % clusters.y), unsigned(i / (uint64_t(clusters.x) * clusters.y)));
+  Cluster& cluster = worker.cluster;
+  cluster.count = int(g.cluster.count());
+  if (int(cluster.blocks.size()) < cluster.count) cluster.blocks.resize(cluster.count);
+  cluster.barrier_phase = 0;
+  cluster.loads.clear();
+  worker.random = worker.config.seed * 2654435761u + uint32_t(i);
+  for (int r = 0; r < cluster.count; ++r) {
+    Block& block = cluster.blocks[r];
+    block.cluster = &cluster;
+    block.rank = r;
+    block.grid = g.grid;
+    block.size = g.block;
+    block.index = Dim3(at.x * g.cluster.x + r % g.cluster.x, at.y * g.cluster.y + r / g.cluster.x % g.cluster.y,
+                       at.z * g.cluster.z + r / (g.cluster.x * g.cluster.y));
+    start_block(block, g.dynamic_bytes);
+  }
+  run_cluster(cluster);
+  for (int r = 0; r < cluster.count; ++r) finish_memory(cluster.blocks[r]);
+}
+
+inline Worker& this_worker() {
+  static thread_local Worker worker;
+  return worker;
+}
+
+inline void run_grid(const Grid& g) {
+  const Config config;
+  const uint64_t total = g.grid.count() / g.cluster.count();
+  uint64_t stride = 1, start = 0;  // a seeded walk over all clusters: i -> start + i * stride
+  if (config.seed) {
+    stride = (uint64_t(config.seed) * 2654435761u) % total | 1;
+    while (std::gcd(stride, total) != 1) stride += 2;
+    start = config.seed % total;
+  }
+  std::atomic<uint64_t> next{0};
+  std::exception_ptr error;
+  std::mutex guard;
+  const auto work = [&] {
+    Worker& worker = this_worker();
+    const Running before = running;
+    const FaultGuard faults;
+    worker.config = config;
+    worker.entry = g.entry;
+    running.worker = &worker;
+    running.lane = nullptr;
+    try {
+      for (uint64_t i; (i = next.fetch_add(1)) < total;) run_one(worker, g, config.seed ? (start + i * stride) % total : config.reverse ? total - 1 - i : i);
+    } catch (...) {
+      next = total;
+      const std::lock_guard<std::mutex> lock(guard);
+      if (!error) error = std::current_exception();
+    }
+    running = before;
+  };
+  const int threads = int(std::min<uint64_t>(total, uint64_t(config.threads)));
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& t : others) t.join();
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace schedule
+}  // namespace emu
