@@ -35,7 +35,7 @@ class Settings:
     def read(cls, environ: Mapping[str, str] | None = None) -> "Settings":
         """The settings in ``environ`` (the process's own by default)."""
         environ = os.environ if environ is None else environ
-        return cls(**{f.name: environ.get(f.metadata["env"], f.default) for f in fields(cls)})
+        return cls(**{f.name: environ.get(f.metadata["env"], str(f.default)) for f in fields(cls)})
 
     @property
     def cache_dir(self) -> Path:

@@ -6,6 +6,7 @@ from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import Kind
 
 IMAGE_CHANNELS = (1, 3, 4)
+_COMPARE = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Not", "And"})
 _FOLLOW = frozenset({Kind.VIEW, Kind.SOURCE})
 
 
@@ -52,10 +53,7 @@ def _integer_roles(v: Value) -> tuple[int | None, bool]:
                 size = table.shape[axis] if table is not None else None
                 if isinstance(size, int):
                     limit = size if limit is None else min(limit, size)
-            elif name == "Cast" and node.output.type.dtype.is_float:
-                seen.add(node)
-                masked = True
-            elif name in ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Not", "Where", "And"):
+            elif name in _COMPARE or (name == "Cast" and node.output.type.dtype.is_float):
                 seen.add(node)
                 masked = True
             elif node.op.kind in _FOLLOW or name in ("Cast", "Clip", "Max", "Min", "Where", "Concat"):

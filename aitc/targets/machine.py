@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from aitc.targets.target import Target, all_targets
 
@@ -87,10 +88,8 @@ def _cuda_devices() -> list[Device]:
 
 
 def _hip_devices() -> list[Device]:
-    from pathlib import Path
-
     # The kernel driver's own list: loading the HIP library costs a second, and its struct of properties differs between versions.
-    found = []
+    found: list[Device] = []
     for node in sorted(Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"), key=lambda p: int(p.parent.name)):
         try:
             properties = dict(line.split(None, 1) for line in node.read_text().splitlines() if " " in line)

@@ -1,0 +1,227 @@
+"""How far a result is from the reference, and how far it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from aitc.ir import dtype as dt
+from aitc.ir.dim import hint
+from aitc.ir.dtype import DType
+from aitc.ir.graph import Graph, Node
+from aitc.ir.op import Kind
+
+ROUNDOFF = {"f64": 2.0**-53, "f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8}
+_EIGHT_BITS = 2.0**-4  # float8 and int8 values in the middle of a model
+_QUIET = frozenset({Kind.VIEW, Kind.MOVE, Kind.SOURCE})  # they do no arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """An element may be off by ``relative · (|reference| + rms of the reference)``; the whole by half of that in root mean square.
+
+    The second bound is what a mistake in a few channels trips over, since rounding errors are far below their maximum on average.
+    """
+
+    relative: float
+    why: str
+
+    @property
+    def cosine(self) -> float:
+        """The least cosine similarity."""
+        return 1 - max(self.relative**2, 1e-12)
+
+
+def tolerance(roundoff: float, depth: int, factor: float = 1.0) -> Tolerance:
+    """Storage rounds once a layer and the errors add up like a random walk: √depth. Sums of thousands in fp32 add their own."""
+    layers = sqrt(max(depth, 1))
+    relative = factor * layers * (4 * roundoff + 64 * min(roundoff, ROUNDOFF["f32"]))
+    return Tolerance(min(relative, 0.25), f"unit roundoff {roundoff:.1e}, depth {depth}")
+
+
+def roundoff(graph: Graph, precision: str = "model") -> float:
+    """The unit roundoff of the narrowest floating type in ``graph`` (float8 counts as 2**-4, tf32 by ``precision``)."""
+    worst = ROUNDOFF["tf32"] if precision == "tf32" else 0.0
+    for v in graph.values():
+        if v.const is None and v.type.dtype.is_float:
+            worst = max(worst, ROUNDOFF.get(v.type.dtype.name, _EIGHT_BITS))
+    return worst or ROUNDOFF["f32"]
+
+
+def depth(graph: Graph) -> int:
+    """The most arithmetic nodes on a path from an input to an output; a node on a sum counts more the longer the sum is."""
+    at: dict[Node, float] = {}
+    for node in graph.nodes:
+        below = max((at.get(v.producer, 0) for v in node.inputs if v is not None and v.producer is not None), default=0)
+        inner = sum(depth(body) for body in node.bodies)
+        at[node] = below + inner + (0 if node.op.kind in _QUIET else _weight(node))
+    return round(max(at.values(), default=1)) or 1
+
+
+def _weight(node: Node) -> float:
+    if node.op.kind is Kind.RECURRENT and node.inputs[0] is not None:
+        return max(1.0, float(hint(node.inputs[0].shape[0])))  # one step after another
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReport:
+    """One output beside its reference. ``max_rel`` is relative to max(|reference|, 1e-3 · rms); ``max_ulp`` counts in its own type."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int
+    ok: bool
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    rms_rel: float = 0.0
+    max_ulp: float = 0.0
+    cosine: float = 1.0
+    allowed: float = 0.0  # the tolerance's relative bound
+    wrong: int = 0  # elements beyond it
+    where: tuple[int, ...] = ()  # the worst element
+    got: str = ""
+    want: str = ""
+    note: str = ""
+
+
+def compare(name: str, dtype: DType, got: Any, want: Any, limit: Tolerance, spread: np.ndarray | None = None) -> OutputReport:
+    """Compares an output with its reference.
+
+    ``spread`` (same shape) is by how much each element of the reference itself moves when the model's numbers are moved by one
+    rounding; an element may be off by 8 times that besides. NaNs and infinities must be at the same places. Integers and bools are
+    exact but for their spread.
+    """
+    got, want = np.asarray(got), np.asarray(want)
+    report = OutputReport(name, dtype.name, tuple(got.shape), int(got.size), True, allowed=limit.relative)
+    if got.shape != want.shape:
+        return replace(report, ok=False, note=f"shape {list(got.shape)}, the reference's is {list(want.shape)}")
+    if got.size == 0:
+        return report
+    if dtype.kind == "string" or got.dtype == object:
+        bad = got != want
+        return _worst(replace(report, ok=not bad.any(), wrong=int(bad.sum())), bad.astype(float), got, want)
+    if not (dtype.is_float or dtype.kind == "complex"):
+        return _exact(report, got, want, spread)
+    return _close(report, dtype, got, want, limit, spread)
+
+
+def _exact(report: OutputReport, got: np.ndarray, want: np.ndarray, spread: np.ndarray | None) -> OutputReport:
+    off = np.abs(got.astype(np.float64) - want.astype(np.float64))
+    off = np.where(got != want, np.maximum(off, 1), 0)
+    bad = off > (0 if spread is None else 2 * spread)
+    different = int(np.count_nonzero(off))
+    note = "" if bad.any() or not different else f"{different} of {off.size} differ where the reference is not certain either"
+    result = replace(report, ok=not bad.any(), wrong=int(bad.sum()), max_abs=float(off.max()), allowed=0.0, note=note)
+    return _worst(result, np.where(bad, off, 0), got, want)
+
+
+def _close(report: OutputReport, dtype: DType, got: np.ndarray, want: np.ndarray, limit: Tolerance,
+           spread: np.ndarray | None) -> OutputReport:  # fmt: skip
+    wide = np.complex128 if dtype.kind == "complex" else np.float64
+    g, w = got.astype(wide), want.astype(wide)
+    if dtype.kind == "complex":
+        g, w = np.stack([g.real, g.imag], -1), np.stack([w.real, w.imag], -1)
+        spread = None if spread is None else np.repeat(spread[..., None], 2, -1)
+    finite = np.isfinite(g) & np.isfinite(w)
+    same = (g == w) | (np.isnan(g) & np.isnan(w))
+    # What overflows in a narrow type is infinite there and large in the wider reference.
+    same |= np.isinf(g) & (np.abs(w) >= _largest(dtype)) & (np.sign(g) == np.sign(w))
+    off = np.where(same, 0.0, np.where(finite, np.abs(np.where(finite, g, 0) - np.where(finite, w, 0)), np.inf))
+    size = np.where(np.isfinite(w), np.abs(w), 0.0)
+    rms = float(np.sqrt(np.mean(size**2))) if size.any() else 0.0
+    bound = limit.relative * (size + rms) + _smallest(dtype)
+    if spread is not None:
+        bound = bound + 8 * spread
+    bad = ~(off <= bound)
+    finite_off = off[np.isfinite(off)]
+    rms_off = float(np.sqrt(np.mean(finite_off**2))) if finite_off.size else 0.0
+    slack = 0.0 if spread is None else 8 * float(np.sqrt(np.mean(spread**2)))
+    cosine = _cosine(g[finite], w[finite])
+    notes = []
+    if not bad.any() and rms_off > limit.relative / 2 * rms + slack + _smallest(dtype):
+        notes.append(f"root mean square of the error {rms_off / (rms or 1):.2e} is above {limit.relative / 2:.2e}")
+    if not bad.any() and not slack and cosine < limit.cosine:
+        notes.append(f"cosine {cosine:.9f} is below {limit.cosine:.9f}")
+    ok = not bad.any() and not notes
+    mean = spread is not None and ok and bool((off > bound - 8 * spread).any())
+    note = "; ".join(notes) if notes else "the model amplifies rounding: within what the reference itself moves" if mean else ""
+    result = replace(
+        report, ok=ok, wrong=int(bad.sum()), max_abs=float(off.max()), rms_rel=rms_off / (rms or 1.0), cosine=cosine,
+        max_rel=float((off / np.maximum(size, max(1e-3 * rms, 1e-300))).max()), max_ulp=_ulps(dtype, g, w, finite), note=note,
+    )  # fmt: skip
+    excess = np.where(np.isfinite(off), off - bound, np.inf)
+    if dtype.kind == "complex":
+        excess = excess.max(-1)
+    return _worst(result, excess - excess.min() if np.isfinite(excess).all() else excess, got, want)
+
+
+def _worst(report: OutputReport, badness: np.ndarray, got: np.ndarray, want: np.ndarray) -> OutputReport:
+    if report.ok:
+        return report
+    where = np.unravel_index(int(np.argmax(badness)), badness.shape)
+    return replace(report, where=tuple(int(i) for i in where), got=str(got[where]), want=str(want[where]))
+
+
+def _largest(dtype: DType) -> float:
+    return 65504.0 if dtype is dt.F16 else 3.38e38 if dtype.name in ("f32", "bf16") else 1.79e308 if dtype.name == "f64" else 448.0
+
+
+def _smallest(dtype: DType) -> float:
+    """Absolute errors below this are underflow, not mistakes."""
+    return 1e-6 if dtype is dt.F16 else 0.0 if dtype is dt.F64 else 1e-30
+
+
+def _cosine(g: np.ndarray, w: np.ndarray) -> float:
+    gg, ww = float(np.dot(g.ravel(), g.ravel())), float(np.dot(w.ravel(), w.ravel()))
+    if gg == 0 or ww == 0:
+        return 1.0 if gg == ww else 0.0
+    return float(np.dot(g.ravel() / sqrt(gg), w.ravel() / sqrt(ww)))
+
+
+def _ulps(dtype: DType, g: np.ndarray, w: np.ndarray, finite: np.ndarray) -> float:
+    """The largest distance in units in the last place of the reference, as ``dtype`` has them."""
+    digits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8, "c64": 24, "c128": 53}.get(dtype.name, 4)
+    least = {"f64": -1074, "f32": -149, "f16": -24, "bf16": -133, "c64": -149, "c128": -1074}.get(dtype.name, -9)
+    if not finite.any():
+        return 0.0
+    _, exponent = np.frexp(np.abs(w[finite]))
+    return float((np.abs(g[finite] - w[finite]) / np.exp2(np.maximum(exponent - digits, least).astype(np.float64))).max())
+
+
+def compare_rows(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], dtypes: Mapping[str, DType], limit: Tolerance,
+                 names: Sequence[str]) -> tuple[bool, int]:  # fmt: skip
+    """Whether detections agree as a set: (they do, rows without a partner).
+
+    The outputs ``names`` share their first axis, one row a detection; near-tied scores come in another order in any two runtimes, so
+    each row of the reference looks for a row of the result that is within the tolerance in all outputs. One row in fifty (at
+    least one) may be without a partner: scores at the very threshold.
+    """
+    ours, theirs, width = [], [], []
+    for n in names:
+        g, w = np.asarray(got[n], np.float64), np.asarray(want[n], np.float64)
+        if g.shape[1:] != w.shape[1:]:
+            return False, max(len(g), len(w))
+        g, w = g.reshape(len(g), -1), w.reshape(len(w), -1)
+        scale = float(np.sqrt(np.mean(w**2))) if w.size else 0.0
+        slack = 0.0 if not dtypes[n].is_float else limit.relative * 8
+        ours.append(g)
+        theirs.append(w)
+        width.append(slack * (np.abs(w) + scale))
+    g, w, bound = np.concatenate(ours, 1), np.concatenate(theirs, 1), np.concatenate(width, 1)
+    free = np.ones(len(g), bool)
+    alone = 0
+    for row, most in zip(w, bound):
+        fits = free & (np.abs(g - row) <= most + 1e-30).all(1) if len(g) else free
+        at = int(np.argmax(fits)) if len(g) else 0
+        if len(g) and fits[at]:
+            free[at] = False
+        else:
+            alone += 1
+    alone = max(alone, int(free.sum()))
+    return alone <= max(1, len(w) // 50), alone

@@ -1,0 +1,102 @@
+"""Random inputs that fit a model: element types, shapes, and what each input is for (``Port.use``)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from aitc.ir import dim as dm
+from aitc.schedule.plan import DimSource, Port
+
+Arrays = dict[str, np.ndarray]
+
+_RANGES = {"u8": (0, 256), "i8": (-128, 128), "u4": (0, 16), "i4": (-8, 8), "u2": (0, 4), "i2": (-2, 2)}  # wider ones may be indices
+
+
+def dim_choices(dims: Sequence[DimSource], inputs: Sequence[Port]) -> Iterator[dict[str, int]]:
+    """Sizes of all run-time dims (by C name) to verify at, best first; the caller takes the first that the reference accepts.
+
+    A hint (``--dim n=8`` hints, or the model's) wins; an image's height and width are 64 or 224, other dims small; then all at 1 and
+    at their lower bounds, for models whose symbolic dims work at one size only.
+    """
+    seen: list[dict[str, int]] = []
+    images = {p.name for p in inputs if p.use == "image"}
+
+    def spatial(d: DimSource) -> bool:
+        port = inputs[d.input]
+        return port.name in images and d.axis >= 1
+
+    plans = (
+        lambda d: d.hint if d.hint is not None else (64 if spatial(d) else 2 if d.axis == 0 else 16),
+        lambda d: d.hint if d.hint is not None else (224 if spatial(d) else 1 if d.axis == 0 else 16),
+        lambda d: 224 if spatial(d) else 1 if d.axis == 0 else 64,
+        lambda d: 1,
+        lambda d: d.lo,
+    )
+    for plan in plans:
+        choice = {d.name: fit(plan(d), d) for d in dims}
+        if choice not in seen:
+            seen.append(choice)
+            yield choice
+
+
+def fit(size: int, d: DimSource) -> int:
+    """The size nearest to ``size`` that ``d``'s bounds and multiple allow; at least 1 where they allow it."""
+    m = max(1, d.multiple_of)
+    low = -(-max(d.lo, 1) // m) * m
+    high = d.hi // m * m
+    return max(min(-(-size // m) * m, high), min(low, high))
+
+
+def random_inputs(inputs: Sequence[Port], dims: Mapping[str, int], seed: int = 0) -> Arrays:
+    """Arrays for all inputs by name. The same seed, names and dims give the same arrays everywhere, whatever the other inputs are."""
+    return {p.name: random_array(p, tuple(dm.evaluate(d, dims) for d in p.shape), seed) for p in inputs}
+
+
+def random_array(port: Port, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """One input. Floats are normal, images in 0..1 with the smoothness of photographs, ids in range, masks start with ones."""
+    rng = np.random.default_rng((seed, zlib.crc32(port.name.encode())))
+    dtype = port.dtype
+    if port.use.startswith("ids:"):
+        return rng.integers(0, max(1, int(port.use[4:])), shape).astype(dtype.numpy)
+    if port.use == "mask":
+        return _mask(shape, rng).astype(dtype.numpy)
+    if dtype.name == "bool":
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if dtype.is_integer:
+        return rng.integers(*_RANGES.get(dtype.name, (0, 8)), shape).astype(dtype.numpy)
+    if dtype.kind == "complex":
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype.numpy)
+    if dtype.kind == "string":
+        return rng.choice(np.array(["a", "bc", "déf", ""], dtype=object), shape)
+    values = _image(shape, rng) if port.use == "image" else rng.standard_normal(shape)
+    return np.asarray(values, dtype=np.float32).astype(dtype.numpy)
+
+
+def _mask(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """1 for the first positions of the last axis, at least half of them, all of them in the first row: never an empty row."""
+    if not shape or 0 in shape:
+        return np.ones(shape, np.int64)
+    width = shape[-1]
+    rows = int(np.prod(shape[:-1]))
+    lengths = rng.integers((width + 1) // 2, width + 1, rows)
+    lengths[:1] = width
+    return (np.arange(width)[None, :] < lengths[:, None]).astype(np.int64).reshape(shape)
+
+
+def _image(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Smooth colour blobs with a little noise in 0..1; the two largest axes are height and width."""
+    if 0 in shape:
+        return np.zeros(shape)
+    axes = sorted(sorted(range(len(shape)), key=lambda a: shape[a])[-2:])
+    rest = tuple(1 if a in axes else n for a, n in enumerate(shape))
+    total = np.zeros(shape)
+    for _ in range(3):
+        phase = rng.uniform(0, 2 * np.pi, rest)
+        for a in axes:
+            steps = np.linspace(0, 2 * np.pi, shape[a]).reshape([-1 if b == a else 1 for b in range(len(shape))])
+            phase = phase + rng.uniform(0.5, 4, rest) * steps
+        total = total + np.cos(phase)
+    return np.clip(0.5 + total / 6 + rng.normal(0, 0.02, shape), 0, 1)

@@ -1,0 +1,192 @@
+"""What a model should give: onnxruntime on the CPU in float32, and ``onnx.reference`` where it has no kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+import onnx.reference
+
+BFLOAT16 = onnx.TensorProto.BFLOAT16
+FLOAT = onnx.TensorProto.FLOAT
+
+
+class NoReference(Exception):
+    """No oracle could compute the model; the message says what each of them answered."""
+
+
+class Reference:
+    """A model that can be run by an oracle. ``oracle`` says which one the last run used.
+
+    A model with bfloat16 anywhere is computed in float32 from end to end (onnxruntime's CPU has no bfloat16 kernels); inputs are
+    converted, outputs come back as float32.
+    """
+
+    def __init__(self, model: str | Path | bytes, outputs: Sequence[str] = ()):
+        """``outputs``: further values of the main graph (ONNX names) to return beside the model's outputs."""
+        self.oracle = ""
+        self._path = Path(model) if not isinstance(model, bytes) else None
+        raw = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model), load_external_data=False)
+        self._widened = _has_bfloat16(raw)
+        self._proto: onnx.ModelProto | None = None
+        if self._widened or outputs:
+            full = onnx.load(str(self._path)) if self._path else raw
+            if self._widened:
+                widen(full)
+            have = {o.name for o in full.graph.output}
+            full.graph.output.extend(onnx.ValueInfoProto(name=n) for n in outputs if n not in have)
+            self._proto = full
+        elif self._path is None:
+            self._proto = raw
+        initial = {i.name for i in raw.graph.initializer}
+        self.inputs = [i.name for i in raw.graph.input if i.name not in initial]
+        self.outputs = [o.name for o in (self._proto or raw).graph.output]
+        self.detects = any(n.op_type in ("NonMaxSuppression", "TopK", "NonZero") for n in raw.graph.node)
+        self._session: Any = None
+        self._evaluator: Any = None
+        self._why_not = ""
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """All outputs by name (arrays; lists for sequences; None for absent optionals). Raises NoReference."""
+        feeds = {name: _plain(a, self._widened) for name, a in feeds.items() if name in self.inputs}
+        if self._evaluator is None:
+            try:
+                return self._run_session(feeds)
+            except Exception as error:
+                self._why_not = _first_line(error)
+        try:
+            return self._run_evaluator(feeds)
+        except Exception as error:
+            raise NoReference(f"onnxruntime: {self._why_not}; onnx.reference: {_first_line(error)}") from error
+
+    def spread(self, feeds: Mapping[str, np.ndarray], roundoff: float, plain: Mapping[str, Any], runs: int = 3) -> dict[str, np.ndarray]:
+        """By how much each output element moves when every weight and float input is moved by about one rounding: the model's own
+        amplification of rounding errors. Outputs that then change their shape are left out. Raises NoReference.
+        """
+        moved: dict[str, np.ndarray] = {}
+        full = self._proto or onnx.load(str(self._path))
+        for seed in range(runs):
+            rng = np.random.default_rng(seed)
+            other = Reference(_jitter(full, roundoff, rng))
+            shaken = {n: _shake(a, roundoff, rng) for n, a in feeds.items()}
+            for name, value in other.run(shaken).items():
+                a, b = np.asarray(plain[name]), np.asarray(value)
+                if a.shape != b.shape or a.dtype == object or (name in moved and moved[name].shape != a.shape):
+                    moved.pop(name, None)
+                    continue
+                wide = np.complex128 if np.iscomplexobj(a) else np.float64
+                with np.errstate(invalid="ignore"):
+                    off = np.nan_to_num(np.abs(a.astype(wide) - b.astype(wide)), nan=0.0)
+                moved[name] = np.maximum(moved.get(name, np.zeros(a.shape)), off)
+        return moved
+
+    def _run_session(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        import onnxruntime as ort
+
+        if self._session is None:
+            options = ort.SessionOptions()
+            options.log_severity_level = 4
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # fusions change the arithmetic
+            source = str(self._path) if self._proto is None else self._proto.SerializeToString()
+            self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        results = self._session.run(self.outputs, dict(feeds))
+        self.oracle = f"onnxruntime {ort.__version__}"
+        return dict(zip(self.outputs, results))
+
+    def _run_evaluator(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        if self._evaluator is None:
+            proto = self._proto or onnx.load(str(self._path))
+            self._evaluator = onnx.reference.ReferenceEvaluator(proto)
+        results = self._evaluator.run(self.outputs, dict(feeds))
+        self.oracle = f"onnx.reference {onnx.__version__}"
+        return dict(zip(self.outputs, results))
+
+
+def _plain(array: np.ndarray, widened: bool) -> np.ndarray:
+    return array.astype(np.float32) if widened and array.dtype == ml_dtypes.bfloat16 else array
+
+
+def _shake(array: np.ndarray, roundoff: float, rng: np.random.Generator) -> np.ndarray:
+    """``array`` with each float moved by about ``roundoff``, relatively."""
+    if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
+        return array
+    wide = array.astype(np.float64)
+    return (wide * (1 + 2 * roundoff * rng.standard_normal(array.shape))).astype(array.dtype)
+
+
+def _jitter(model: onnx.ModelProto, roundoff: float, rng: np.random.Generator) -> bytes:
+    """A copy of ``model`` (data loaded) with every float weight shaken."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for g in _graphs(copy):
+        for t in getattr(g, "initializer", ()):
+            if t.data_type in (FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE):
+                name = t.name
+                t.CopyFrom(onnx.numpy_helper.from_array(_shake(onnx.numpy_helper.to_array(t), roundoff, rng), name))
+    return bytes(copy.SerializeToString())
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def node_outputs(model: str | Path | bytes) -> list[tuple[str, str, str]]:
+    """(output name, node name, op type) of every node of the main graph, in file order."""
+    raw = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model), load_external_data=False)
+    return [(o, n.name, n.op_type) for n in raw.graph.node for o in n.output if o]
+
+
+def _graphs(model: onnx.ModelProto) -> list[Any]:
+    """The main graph, all nested graphs and the local functions: whatever has ``node``."""
+    found: list[Any] = []
+    stack: list[Any] = [model.graph, *model.functions]
+    while stack:
+        g = stack.pop()
+        found.append(g)
+        for node in g.node:
+            for a in node.attribute:
+                stack.extend([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)
+    return found
+
+
+def _has_bfloat16(model: onnx.ModelProto) -> bool:
+    for g in _graphs(model):
+        tensors = list(getattr(g, "initializer", ()))
+        for node in g.node:
+            for a in node.attribute:
+                tensors += [a.t] if a.type == onnx.AttributeProto.TENSOR else list(a.tensors)
+                if a.name in ("to", "dtype", "output_dtype") and a.i == BFLOAT16:
+                    return True
+        if any(t.data_type == BFLOAT16 for t in tensors):
+            return True
+        if any(v.type.tensor_type.elem_type == BFLOAT16 for v in (*getattr(g, "input", ()), *getattr(g, "output", ()))):
+            return True
+    return False
+
+
+def widen(model: onnx.ModelProto) -> None:
+    """Turns every bfloat16 of ``model`` (with its data loaded) into float32, in place."""
+    for g in _graphs(model):
+        for t in getattr(g, "initializer", ()):
+            _widen_tensor(t)
+        for v in (*getattr(g, "input", ()), *getattr(g, "output", ()), *getattr(g, "value_info", ())):
+            if v.type.tensor_type.elem_type == BFLOAT16:
+                v.type.tensor_type.elem_type = FLOAT
+        for node in g.node:
+            for a in node.attribute:
+                if a.name in ("to", "dtype", "output_dtype", "stash_type") and a.i == BFLOAT16:
+                    a.i = FLOAT
+                for t in [a.t] if a.type == onnx.AttributeProto.TENSOR else a.tensors:
+                    _widen_tensor(t)
+
+
+def _widen_tensor(t: onnx.TensorProto) -> None:
+    if t.data_type == BFLOAT16:
+        name = t.name
+        t.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(t).astype(np.float32), name))
