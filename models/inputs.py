@@ -27,9 +27,9 @@ class Input:
     dtype   numpy's name of the element type
     kind    normal    mean 0, standard deviation 1
             uniform   low <= x < high
-            image     smooth colour blobs, 0..1, shifted and scaled to [low, high]: neighbours are alike as in a photograph
-            text      rows of dark digits on a light ground (N, C, H, W), shifted and scaled to [low, high]: what a reader or
-                      a detector of text answers to
+            image     smooth colour blobs, scaled to [low, high]: neighbours are alike as in a photograph
+            text      rows of dark digits on a light ground (N, C, H, W), scaled to [low, high]: what a reader or a
+                      detector of text answers to
             ids       whole numbers, low <= x < high
             mask      ones, with a tail of zeros in each row but the first (padding); never a row of zeros alone
             constant  `low` everywhere
