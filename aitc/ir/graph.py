@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aitc.errors import Loc
-from aitc.ir.dim import Dim
+from aitc.ir.dim import Dim, Sum, symbols
 from aitc.ir.op import Op
 from aitc.ir.types import TensorType
 
@@ -92,6 +92,11 @@ class Graph:
     def nodes(self) -> Iterator[Node]:
         """The nodes, in topological order; a snapshot is taken, so the graph may change while iterating."""
         return iter(list(self._nodes))
+
+    @property
+    def holders(self) -> tuple[Node, ...]:
+        """The nodes that have bodies."""
+        return tuple(self._holders)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -217,13 +222,18 @@ class Graph:
     def sweep(self) -> int:
         """Removes nodes whose results nobody needs; returns how many."""
         live = {id(v) for v in self.outputs}
+        readers = any(node.op.name == "ReadDims" for node in self._nodes)
+        needed: set[str] = set()  # symbols of what is live, collected only where a node defines some
         removed = 0
         for node in reversed(list(self._nodes)):
-            if not any(o.users or id(o) in live for o in node.outputs):
+            defines = node.op.name == "ReadDims" and any(s.name in needed for d in node.attrs.dims for s in symbols(d))
+            if not defines and not any(o.users or id(o) in live for o in node.outputs):
                 self.release(node)
                 del self._nodes[node]
                 removed += 1
                 continue
+            if readers:
+                needed |= _symbols_of(node)
             for body in node.bodies:  # a body's output may be an outer value that no node reads
                 live.update(id(v) for v in body.captured)
         return removed
@@ -248,6 +258,20 @@ class Graph:
                     done[node] = None
                     stack.pop()
         self._nodes = done
+
+
+def _symbols_of(node: Node) -> set[str]:
+    """Names of the symbols in a node's attributes, in its outputs' types and in its bodies."""
+    found = {s.name for v in node.outputs for d in v.shape for s in symbols(d)}
+    for name in getattr(node.attrs, "__dataclass_fields__", ()) if node.op.name != "ReadDims" else ():
+        x = getattr(node.attrs, name)
+        for d in x if isinstance(x, tuple) else (x,):
+            if isinstance(d, Sum):
+                found |= {s.name for s in symbols(d)}
+    for body in node.bodies:
+        for inner in body.nodes:
+            found |= _symbols_of(inner)
+    return found
 
 
 def _reads(node: Node) -> list[Value | None]:

@@ -142,6 +142,8 @@ def evaluate(node: Node, arrays: Sequence[Any], env: Env | None = None, symbols:
     symbols = {} if symbols is None else symbols
     if node.bodies:
         return _CONTROL[node.op.name](node, arrays, {} if env is None else env, symbols, keep)
+    if node.op.name == "ReadDims":
+        bind(node.attrs.dims, [int(n) for n in np.asarray(arrays[0]).reshape(-1)], symbols)
     with np.errstate(all="ignore"):
         result = node.op.reference(*arrays, resolve(node.attrs, symbols))
     results = list(result) if isinstance(result, (tuple, list)) else [result]

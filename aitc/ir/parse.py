@@ -145,7 +145,8 @@ def _factor(s: Scanner, symbols: Symbols | None) -> Dim:
         return dm.symbol(name)
     if name not in symbols:
         raise s.error(f"no dim is called {name!r}")
-    return dm.of_symbol(symbols[name])
+    known = symbols[name]
+    return dm.Sum((((known,), 1),))
 
 
 def tensor_type(s: Scanner, symbols: Symbols | None) -> TensorType:
