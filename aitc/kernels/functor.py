@@ -135,7 +135,7 @@ class FunctorBuilder:
         self._locals: dict[str, bool] = {}  # symbol name -> varies along the vector
         self._blocks = [_Block(element=False)]
         self._count = 0
-        self._scopes: list[dict[tuple[int, Index], Ref]] = []
+        self.reads: list[tuple[Value, Dim, str]] = []  # (root, offset, access), for choosing widths and for in-place reuse
 
     # --- names and expressions
     def fresh(self, letter: str) -> str:
@@ -261,6 +261,7 @@ class FunctorBuilder:
         offset = storage.at(index)
         dtype = v.type.dtype
         mode = self.access(offset)
+        self.reads.append((storage.root, offset, mode))
         if mode == "uniform":
             name = self.fresh("s")
             self.emit(f"const {dtype.compute_c} {name} = {converted(f'{pointer}[{self.c(offset)}]', dtype)};", True)

@@ -1,0 +1,46 @@
+"""A Group is what one launch runs: a closed region of nodes around at most one anchor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aitc.errors import Loc
+from aitc.ir.graph import Node, Value
+from aitc.ir.index import is_view
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """``nodes`` in topological order (views between them included); ``inputs`` are read from memory, ``outputs`` written."""
+
+    nodes: tuple[Node, ...]
+    anchor: Node | None
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    locs: tuple[Loc, ...]
+
+    @property
+    def inside(self) -> frozenset[Node]:
+        return frozenset(self.nodes)
+
+    def describe(self) -> str:
+        """One line for reports: anchor and what is fused with it."""
+        rest = [n.op.name for n in self.nodes if n is not self.anchor and not is_view(n)]
+        parts = ([self.anchor.op.name] if self.anchor else []) + rest
+        return " + ".join(parts[:6]) + (f" + {len(parts) - 6} more" if len(parts) > 6 else "")
+
+
+def make_group(nodes: list[Node], anchor: Node | None, needed: set[int]) -> Group:
+    """Closes ``nodes``: finds what is read and what is needed outside. ``needed`` holds ids of values that must be stored anyway."""
+    inside = set(nodes)
+    inputs: dict[int, Value] = {}
+    outputs: dict[int, Value] = {}
+    for n in nodes:
+        for v in n.inputs:
+            if v is not None and (v.producer is None or v.producer not in inside):
+                inputs[id(v)] = v
+        for o in n.outputs:
+            if id(o) in needed or any(u not in inside for u in o.users):
+                outputs[id(o)] = o
+    locs = dict.fromkeys(loc for n in nodes for loc in n.locs)
+    return Group(tuple(nodes), anchor, tuple(inputs.values()), tuple(outputs.values()), tuple(locs))

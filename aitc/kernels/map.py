@@ -1,0 +1,125 @@
+"""The map kernel: one thread (or loop iteration) computes V neighbouring elements of the output space from whatever they need.
+
+It runs every group without an anchor: pointwise regions, copies of views that a kernel cannot read, and the ops that have an element rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aitc.ir.dim import Dim, ceildiv, hint, product
+from aitc.ir.graph import Value
+from aitc.ir.index import Index, unflatten
+from aitc.kernels import kernel as k
+from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf
+from aitc.kernels.group import Group
+from aitc.targets.target import Target
+
+THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class MapProblem:
+    elems: Dim
+    bytes: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class MapConfig:
+    def __str__(self) -> str:
+        return f"t{THREADS}"
+
+
+def storage_index(v: Value, position: Dim, storage: StorageOf) -> Index:
+    """The index of the element of ``v`` that is number ``position`` in memory order."""
+    strides = storage(v).strides
+    declared = v.type.order or tuple(range(v.type.rank))
+    axes = sorted(declared, key=lambda a: (-(hint(strides[a]) if v.shape[a] != 1 else 1 << 62), declared.index(a)))
+    permuted = unflatten(position, tuple(v.shape[a] for a in axes))
+    index: list[Dim] = [0] * v.type.rank
+    for a, i in zip(axes, permuted, strict=True):
+        index[a] = i
+    return tuple(index)
+
+
+@k.register
+class Map(k.Kernel):
+    name = "map"
+    template = "map"
+    doc = "pointwise regions, copies and per-element ops: V neighbouring outputs a thread"
+
+    def accepts(self, group: Group, storage: StorageOf, target: Target) -> MapProblem | k.No:
+        if group.anchor is not None:
+            return k.No("the group has an anchor")
+        out = group.outputs[0]
+        indices = k.output_indices(group, out, tuple(k.dim_of(k.coordinate(f"i{a}", d)) for a, d in enumerate(out.shape)), backward=True)
+        if indices is None:
+            return k.No("the outputs are not computed at one place each")
+        return MapProblem(product(out.shape), k.nbytes([*group.inputs, *group.outputs]))
+
+    def configs(self, problem: MapProblem, target: Target) -> Sequence[MapConfig]:
+        return (MapConfig(),)
+
+    def score_us(self, problem: MapProblem, config: MapConfig, target: Target) -> float:
+        return target.launch_us + hint(problem.bytes) / target.gbps * 1e-3
+
+    def build(self, group: Group, problem: MapProblem, config: MapConfig, storage: StorageOf, target: Target) -> k.Draft:
+        best: tuple[int, Parameters, k.FunctorText, list] | None = None
+        for width in k.widths([*group.inputs, *group.outputs], target):
+            parameters = Parameters()
+            builder = self._body(group, width, parameters, storage)
+            if builder is None:
+                continue
+            scattered = sum(mode == "element" for _, _, mode in builder.reads)
+            text = k.finish(builder, "Body", "V elements of the output from element i on", "index_t i", "")
+            if best is None or scattered < best[0]:
+                best = (scattered, parameters, text, builder.reads)
+            if scattered == 0:
+                break
+        assert best is not None
+        _, parameters, body, reads = best
+        count = parameters_count = problem.elems
+        shape = k.shape_members(parameters, count=count)
+        call = (f"for_each<Body::width>(shape.count, Body{{{', '.join(body.initializers)}}});",)
+        context = k.Context(
+            entry="", banner=k.banner(group), headers=("aitc/generic/map.h", "aitc/math.h"),
+            index_type=k.index_type(parameters_count, *(product(storage(v).root.shape) for v in group.inputs)),
+            shape=shape, functors=(body,), structs=(), parameters=k.entry_parameters(parameters), threads=THREADS, call=call,
+        )  # fmt: skip
+        return k.Draft(
+            self.name, str(config), self.template, context, parameters,
+            grid=(ceildiv(count, THREADS * body.width), 1, 1), block=(THREADS, 1, 1), skip_if_zero=count, overlap=True,
+            in_place=in_place_pairs(group, storage, reads, problem.elems),
+        )  # fmt: skip
+
+    def _body(self, group: Group, width: int, parameters: Parameters, storage: StorageOf) -> FunctorBuilder | None:
+        """The body at ``width``; None if an output cannot be stored in vectors of that width."""
+        out = group.outputs[0]
+        i = k.coordinate("i", product(out.shape))
+        index = storage_index(out, k.dim_of(i), storage)
+        indices = k.output_indices(group, out, index, backward=True)
+        assert indices is not None
+        if width > 1 and not all(k.vectorizes(storage(o).at(at), i, width) for o, at in indices.items()):
+            return None
+        builder = FunctorBuilder(group.inside, (i,), i, width, parameters, storage)
+        for o, at in indices.items():
+            builder.store(o, at, builder.value(o, at))
+        return builder
+
+
+def in_place_pairs(group: Group, storage: StorageOf, reads: list, elems: Dim) -> tuple[tuple[Value, Value], ...]:
+    """Outputs that may take over the memory of an input that is read at the same places only."""
+    pairs = []
+    out = group.outputs[0]
+    if storage(out).root is not out:
+        return ()
+    i = k.coordinate("i", elems)
+    offset = storage(out).at(storage_index(out, k.dim_of(i), storage))
+    by_root: dict[Value, list[Dim]] = {}
+    for root, at, _ in reads:
+        by_root.setdefault(root, []).append(at)
+    for root, offsets in by_root.items():
+        if all(at == offset for at in offsets) and root.type.dtype.bytes == out.type.dtype.bytes and product(root.shape) == elems:
+            pairs.append((out, root))
+    return tuple(pairs)

@@ -1,0 +1,306 @@
+"""Groups are grown by rules of closure: tails and heads around anchors, then what is left into map groups.
+
+Vertical fusion happens here and only here. A group is valid when its kernel can compute every output at one place, and when no
+path leaves the group and comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from aitc.ir.dim import hint, product
+from aitc.ir.graph import Graph, Node, Value
+from aitc.ir.index import Index, is_view
+from aitc.ir.op import Kind
+from aitc.kernels.functor import ELEMENTS
+from aitc.kernels.group import Group, make_group
+from aitc.kernels.kernel import KERNELS, coordinate, dim_of, spread_indices
+from aitc.schedule.prepare import is_anchor
+
+MAX_NODES = 64  # of one group: beyond it registers run out and compile time grows
+MAX_OPERANDS = 24  # pointers a group may read
+CHEAP_NODES = 8  # pointwise nodes that may be computed again for each element they are broadcast to
+
+
+@dataclass(slots=True)
+class _Growing:
+    anchor: Node | None
+    nodes: set[Node] = field(default_factory=set)
+    first: int = 0
+    last: int = 0
+
+
+class _Former:
+    def __init__(self, graph: Graph, kernels: dict[Node, str]):
+        self.graph = graph
+        self.kernels = kernels
+        self.order = {n: i for i, n in enumerate(graph.nodes)}
+        self.list = list(self.order)
+        self.group_of: dict[Node, _Growing] = {}
+        self.outputs = {id(v) for v in graph.outputs}
+        self.why: list[tuple[Node, str]] = []
+
+    # --- bookkeeping
+    def start(self, node: Node, anchor: Node | None) -> _Growing:
+        g = _Growing(anchor, {node}, self.order[node], self.order[node])
+        self.group_of[node] = g
+        return g
+
+    def add(self, g: _Growing, nodes: list[Node]) -> None:
+        for n in nodes:
+            g.nodes.add(n)
+            if not is_view(n):
+                self.group_of[n] = g
+            g.first = min(g.first, self.order[n])
+            g.last = max(g.last, self.order[n])
+
+    def free(self, n: Node) -> bool:
+        return n not in self.group_of
+
+    def producers(self, n: Node) -> Iterator[Node]:
+        """Nodes that ``n`` reads, looking through views."""
+        for v in n.inputs:
+            p = v.producer if v is not None else None
+            while p is not None and is_view(p):
+                p = p.input.producer
+            if p is not None and p in self.order:
+                yield p
+
+    def cyclic(self, g: _Growing, extra: list[Node]) -> bool:
+        """Whether a path would leave ``g`` with ``extra`` and come back."""
+        members = g.nodes | set(extra)
+        low = min(g.first, *(self.order[n] for n in extra))
+        seen: set[int] = set()
+        stack: list[Node] = []
+
+        def push(n: Node) -> None:
+            if n in members or id(n) in seen:
+                return
+            other = self.group_of.get(n)
+            if other is None:
+                if self.order[n] > low:
+                    seen.add(id(n))
+                    stack.append(n)
+            elif other is not g and other.last > low:
+                for m in other.nodes:
+                    if id(m) not in seen:
+                        seen.add(id(m))
+                        stack.append(m)
+
+        for n in members:
+            for p in self.producers(n):
+                push(p)
+        while stack:
+            for p in self.producers(stack.pop()):
+                if p in members:
+                    return True
+                push(p)
+        return False
+
+    # --- tails
+    def grow_tail(self, g: _Growing) -> None:
+        """Takes pointwise consumers of what ``g`` computes, through views that keep every element."""
+        anchor = g.anchor
+        assert anchor is not None
+        start = anchor.output
+        at: Index = tuple(dim_of(coordinate(f"i{a}", d)) for a, d in enumerate(start.shape))
+        while len(g.nodes) < MAX_NODES:
+            grown = False
+            known = spread_indices(sorted(g.nodes, key=self.order.__getitem__), start, at)
+            for v in list(known):
+                for path, user in self._consumers(v):
+                    if self.free(user) and self._tail_fits(g, known, path, user) and not self.cyclic(g, [*path, user]):
+                        self.add(g, [*path, user])
+                        grown = True
+                        break
+                if grown:
+                    break
+            if not grown:
+                return
+
+    def _consumers(self, v: Value) -> Iterator[tuple[list[Node], Node]]:
+        """Pointwise readers of ``v``, directly or through Reshape and Transpose, with the views on the way; a Copy comes last."""
+        stack: list[tuple[list[Node], Value]] = [([], v)]
+        late: list[tuple[list[Node], Node]] = []
+        while stack:
+            path, value = stack.pop()
+            for user in value.users:
+                if user.op.kind is Kind.POINTWISE and user in self.order:
+                    if user.op.name == "Copy":
+                        late.append((path, user))
+                    else:
+                        yield path, user
+                elif user.op.name in ("Reshape", "Transpose") and len(path) < 6:
+                    stack.append(([*path, user], user.output))
+        yield from late
+
+    def _tail_fits(self, g: _Growing, known: dict[Value, Index], path: list[Node], user: Node) -> bool:
+        """Whether every operand of ``user`` that the group computes is computed at the place where ``user`` needs it."""
+        views = spread_indices(path, path[0].input, known[path[0].input]) if path else {}
+        at = {**known, **views}
+        where: Index | None = None
+        outside = 0
+        for v in user.inputs:
+            if v is None:
+                continue
+            if v in at:
+                if v.shape != user.output.shape or (where is not None and at[v] != where):
+                    return False
+                where = at[v]
+            elif self._inside(g, v):
+                return False
+            else:
+                outside += 1
+        reads = {id(v) for n in g.nodes for v in n.inputs if v is not None and (v.producer is None or v.producer not in g.nodes)}
+        return where is not None and len(reads) + outside <= MAX_OPERANDS
+
+    def _inside(self, g: _Growing, v: Value) -> bool:
+        p = v.producer
+        while p is not None and is_view(p) and p not in g.nodes:
+            p = p.input.producer
+        return p is not None and p in g.nodes
+
+    # --- heads and map groups
+    def grow_up(self, g: _Growing, roots: list[tuple[Node, int]]) -> None:
+        """Takes producers that only this group reads: they are computed where their result is used.
+
+        ``roots`` are (node, input number) pairs to start from.
+        """
+        space = hint(product(self._space(g)))
+        work = list(roots)
+        broadcast = 0
+        while work and len(g.nodes) < MAX_NODES:
+            node, index = work.pop()
+            v = node.inputs[index]
+            if v is None:
+                continue
+            path: list[Node] = []
+            p = v.producer
+            while p is not None and is_view(p):
+                path.append(p)
+                p = p.input.producer
+            if p is None or p not in self.order or not self.free(p) or is_anchor(p):
+                continue
+            if p.op.kind is not Kind.POINTWISE and not _light(p):
+                continue
+            if len(p.outputs) > 1 or not self._only_for(g, p, path):
+                continue
+            smaller = hint(product(p.output.shape)) * 2 <= space
+            if smaller and broadcast >= CHEAP_NODES:
+                continue
+            if self.cyclic(g, [*path, p]):
+                continue
+            broadcast += smaller
+            self.add(g, [*path, p])
+            work += [(p, i) for i in range(len(p.inputs))]
+
+    def _space(self, g: _Growing) -> tuple:
+        return g.anchor.input.shape if g.anchor is not None else next(iter(g.nodes)).output.shape
+
+    def _only_for(self, g: _Growing, p: Node, path: list[Node]) -> bool:
+        """Whether every reader of ``p`` (through views) is in the group, and none evaluates it several times."""
+        if id(p.output) in self.outputs:
+            return False
+        stack = [p.output]
+        while stack:
+            v = stack.pop()
+            for user in v.users:
+                if is_view(user):
+                    if id(user.output) in self.outputs:
+                        return False
+                    stack.append(user.output)
+                elif user not in g.nodes or (user.op.kind is Kind.WINDOW and user is not g.anchor):
+                    return False
+        return True
+
+    def grow_sideways(self, g: _Growing) -> None:
+        """Takes pointwise consumers of a map group's results that have the same space (several outputs, inner fan-out)."""
+        while len(g.nodes) < MAX_NODES:
+            nodes = sorted(g.nodes, key=self.order.__getitem__)
+            root = nodes[-1].output if not is_view(nodes[-1]) else nodes[-1].input
+            at: Index = tuple(dim_of(coordinate(f"i{a}", d)) for a, d in enumerate(root.shape))
+            known = spread_indices(nodes, root, at, backward=True)
+            found = None
+            for v in list(known):
+                if v.producer not in g.nodes:
+                    continue
+                for path, user in self._consumers(v):
+                    if self.free(user) and self._tail_fits(g, known, path, user) and not self.cyclic(g, [*path, user]):
+                        found = [*path, user]
+                        break
+                if found:
+                    break
+            if not found:
+                return
+            self.add(g, found)
+
+    # --- the whole
+    def run(self) -> list[Group]:
+        growing: list[_Growing] = []
+        anchors = [n for n in self.list if is_anchor(n)]
+        for n in anchors:
+            growing.append(self.start(n, n))
+        for g in reversed(growing):
+            assert g.anchor is not None
+            if KERNELS[self.kernels[g.anchor]].tails and len(g.anchor.outputs) == 1:
+                self.grow_tail(g)
+        for g in growing:
+            assert g.anchor is not None
+            if KERNELS[self.kernels[g.anchor]].heads:
+                self.grow_up(g, [(g.anchor, 0)])
+        for n in reversed(self.list):
+            if is_view(n) or not self.free(n):
+                continue
+            g = self.start(n, None)
+            growing.append(g)
+            if n.op.kind is not Kind.WINDOW and len(n.outputs) == 1:
+                self.grow_up(g, [(n, i) for i in range(len(n.inputs))])
+            if len(n.outputs) == 1:
+                self.grow_sideways(g)
+        return self._sorted(growing)
+
+    def _sorted(self, growing: list[_Growing]) -> list[Group]:
+        """The groups in an order in which each runs after what it reads."""
+        done: dict[int, None] = {}
+        result: list[Group] = []
+        for root in sorted(growing, key=lambda g: g.last):
+            stack = [root]
+            while stack:
+                g = stack[-1]
+                if id(g) in done:
+                    stack.pop()
+                    continue
+                waiting = []
+                for n in g.nodes:
+                    for p in self.producers(n):
+                        other = self.group_of[p]
+                        if other is not g and id(other) not in done:
+                            waiting.append(other)
+                if waiting:
+                    if any(w in stack for w in waiting):
+                        raise AssertionError(f"groups depend on each other around {g.anchor!r}")
+                    stack.extend(_unique(waiting))
+                else:
+                    done[id(g)] = None
+                    nodes = sorted(g.nodes, key=self.order.__getitem__)
+                    result.append(make_group(nodes, g.anchor, self.outputs))
+                    stack.pop()
+        return result
+
+
+def _unique(groups: list[_Growing]) -> list[_Growing]:
+    seen: dict[int, _Growing] = {}
+    for g in groups:
+        seen.setdefault(id(g), g)
+    return list(seen.values())
+
+
+def _light(node: Node) -> bool:
+    """Whether an op with an element rule costs little more than a load."""
+    return node.op.name in ELEMENTS and node.op.kind in (Kind.MOVE, Kind.SOURCE)
+
+
+def form_groups(graph: Graph, kernels: dict[Node, str]) -> list[Group]:
+    """Every node that is no view is in exactly one group; groups come in an order in which they can run."""
+    return _Former(graph, kernels).run()

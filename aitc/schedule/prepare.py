@@ -1,0 +1,97 @@
+"""Before grouping: outputs get memory of their own, and views that no kernel can read are copied."""
+
+from __future__ import annotations
+
+from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.ir.builder import Builder
+from aitc.ir.graph import Graph, Node, Value
+from aitc.ir.index import is_view
+from aitc.ir.op import Kind
+from aitc.kernels.functor import ELEMENTS, StorageOf
+from aitc.kernels.group import make_group
+from aitc.kernels.kernel import No, kernels_for
+from aitc.targets.target import Target
+
+
+def is_anchor(node: Node) -> bool:
+    """Whether the node needs a kernel of its own (it is neither pointwise, nor a view, nor an op with an element rule)."""
+    return node.op.kind not in (Kind.POINTWISE, Kind.VIEW) and node.op.name not in ELEMENTS
+
+
+def prepare(graph: Graph, storage: StorageOf, target: Target) -> dict[Node, str]:
+    """Inserts Copy nodes where they are needed and returns the kernel that each anchor gets.
+
+    Raises AitcError (UNSUPPORTED) that lists every node for which no kernel is found.
+    """
+    _own_outputs(graph)
+    chosen: dict[Node, str] = {}
+    problems: list[Diagnostic] = []
+    made: list[Node] = []
+    for node in graph.nodes:
+        if not is_anchor(node):
+            continue
+        reasons: list[str] = []
+        for kernel in kernels_for(node.op.name, target):
+            answer = kernel.accepts(make_group([node], node, set()), storage, target)
+            if isinstance(answer, No) and answer.copies:
+                before = node.inputs
+                made += _copy_inputs(graph, node, answer.copies)
+                answer = kernel.accepts(make_group([node], node, set()), storage, target)
+                if isinstance(answer, No):
+                    graph.set_inputs(node, before)
+            if not isinstance(answer, No):
+                chosen[node] = kernel.name
+                break
+            reasons.append(f"{kernel.name}: {answer.reason}")
+        else:
+            types = tuple(f"{v.name} {v.type}" for v in node.inputs if v is not None)
+            why = "; ".join(reasons) if reasons else f"there is no kernel for it on {target.name}"
+            problems.append(Diagnostic("S01", f"{node.op.name} cannot be run on {target.name}: {why}", node.locs, "schedule", types))
+    if problems:
+        raise AitcError(problems, Exit.UNSUPPORTED)
+    if made:
+        graph.reorder(made)
+        graph.sweep()
+    return chosen
+
+
+def _own_outputs(graph: Graph) -> None:
+    """Every graph output becomes the row-major result of a node that is no view, and no value is two outputs."""
+    made: list[Node] = []
+    seen: set[int] = set()
+    for at, v in enumerate(graph.outputs):
+        needs = v.producer is None or is_view(v.producer) or v.type.order is not None or id(v) in seen or v.producer not in graph
+        if needs:
+            builder = Builder(graph, v.producer.locs if v.producer else (), place=False)
+            copy = builder.op("Copy", v, names=(v.name,))
+            made += builder.made
+            graph.outputs[at] = copy
+            seen.add(id(copy))
+        else:
+            seen.add(id(v))
+    if made:
+        graph.reorder(made)
+
+
+def _copy_inputs(graph: Graph, node: Node, copies: tuple[tuple[int, tuple[int, ...] | None], ...]) -> list[Node]:
+    """Puts Copy nodes before inputs of ``node``; an equal copy that is there already is used again."""
+    inputs = list(node.inputs)
+    made: list[Node] = []
+    for index, order in copies:
+        v = inputs[index]
+        assert v is not None
+        copy = _existing(v, order)
+        if copy is None:
+            builder = Builder(graph, v.producer.locs if v.producer else node.locs, place=False)
+            copy = builder.op("Copy", v, order=order)
+            made += builder.made
+        inputs[index] = copy
+    graph.set_inputs(node, inputs)
+    return made
+
+
+def _existing(v: Value, order: tuple[int, ...] | None) -> Value | None:
+    for user in v.users:
+        if user.op.name == "Copy" and user.attrs.order == order:
+            return user.output
+    return None
