@@ -32,9 +32,11 @@
 #define AITC_PASTE_(a, b) a##_##b
 #define AITC_PASTE(a, b) AITC_PASTE_(a, b)
 #define AITC_FN inline __attribute__((always_inline))
+#define AITC_CONST_FN constexpr
 #define AITC_KERNEL(threads) extern "C" __attribute__((visibility("hidden")))
 #define AITC_ENTRY(name) AITC_PASTE(name, AITC_ISA)
 #define AITC_UNROLL _Pragma("omp simd")          // iterations are independent: one vector instruction each, not V scalars
+#define AITC_NO_UNROLL
 #define AITC_UNROLL_ALL _Pragma("GCC unroll 64")  // register arrays of the micro-kernels: must disappear entirely
 #define AITC_RESTRICT __restrict__
 

@@ -1,7 +1,7 @@
 // Elementary functions on float without branches or tables, so that gcc turns a loop over them into vector code.
 // Largest errors, measured over all of float's range against float64 (tests/kernels/test_cpu_headers.py holds them):
 //
-//   m_exp 2 ulp    m_log 1 ulp    m_tanh 2 ulp    m_erf 2 ulp    m_pow 1 ulp    m_sin m_cos 2 ulp for |x| < 1e15
+//   m_exp m_exp2 2 ulp    m_log 1 ulp    m_tanh 2 ulp    m_erf 2 ulp    m_pow 1 ulp    m_sin m_cos 2 ulp for |x| < 1e15
 //   m_rsqrt 2 ulp  m_sqrt correctly rounded. Infinities, NaN, subnormals and signed zeros as in C.
 //
 // The overloads on double call libm.
@@ -15,6 +15,14 @@ AITC_FN float fused(float a, float b, float c) { return a * b + c; }  // -ffp-co
 AITC_FN float copy_sign(float magnitude, float sign) {
   return bits_float((float_bits(magnitude) & 0x7fffffffu) | (float_bits(sign) & 0x80000000u));
 }
+
+// NaN if either is NaN, as ONNX's Max, Min and Relu want it.
+AITC_FN float m_max(float a, float b) { return (a > b) | (a != a) ? a : b; }
+AITC_FN float m_min(float a, float b) { return (a < b) | (a != a) ? a : b; }
+AITC_FN double m_max(double a, double b) { return (a > b) | (a != a) ? a : b; }
+AITC_FN double m_min(double a, double b) { return (a < b) | (a != a) ? a : b; }
+AITC_FN float m_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+AITC_FN float m_rcp(float x) { return 1.0f / x; }
 
 AITC_FN float m_sqrt(float x) { return __builtin_sqrtf(x); }
 AITC_FN float m_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
@@ -36,6 +44,23 @@ AITC_FN float m_exp(float x) {
   p = fused(p * r, r, r) + 1.0f;
   const int32_t exponent = int32_t(float_bits(shifted) - float_bits(magic));
   const int32_t half = exponent >> 1;  // in two factors: 2^n alone leaves float's range at both ends
+  return p * bits_float(uint32_t(127 + half) << 23) * bits_float(uint32_t(127 + exponent - half) << 23);
+}
+
+AITC_FN float m_exp2(float x) {
+  float c = x > 129.0f ? 129.0f : x;
+  c = c < -151.0f ? -151.0f : c;
+  const float magic = 12582912.0f;
+  const float shifted = c + magic;
+  const float r = (c - (shifted - magic)) * 0.693147181f;
+  float p = 0.00139504764f;
+  p = fused(p, r, 0.00836888235f);
+  p = fused(p, r, 0.041666206f);
+  p = fused(p, r, 0.166665182f);
+  p = fused(p, r, 0.5f);
+  p = fused(p * r, r, r) + 1.0f;
+  const int32_t exponent = int32_t(float_bits(shifted) - float_bits(magic));
+  const int32_t half = exponent >> 1;
   return p * bits_float(uint32_t(127 + half) << 23) * bits_float(uint32_t(127 + exponent - half) << 23);
 }
 
