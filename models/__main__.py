@@ -10,6 +10,7 @@ from typing import TypeVar
 import click
 
 from models import catalog, devset, tiny
+from models.demo import demo
 
 T = TypeVar("T")
 
@@ -100,6 +101,8 @@ def _find(find: Callable[[str], T], name: str) -> T:
     except KeyError as error:
         raise click.UsageError(str(error.args[0])) from None
 
+
+main.add_command(demo)
 
 if __name__ == "__main__":
     main()
