@@ -48,8 +48,7 @@
 //     gemm<Tile<>>(Shape{M}, A{x}, B{w}, Store{bias, out});
 //   }
 #pragma once
-#include "aitc/cpu/block_transpose.h"
-#include "aitc/cpu/microkernel.h"
+#include "aitc/cpu/panel.h"
 #include "aitc/operand.h"
 
 AITC_BEGIN
@@ -57,15 +56,6 @@ namespace {
 
 AITC_STATIC_MEMBER(M)
 AITC_STATIC_MEMBER(N)
-
-template <typename Operand, bool packed = Operand::packed>
-constexpr bool is_packed(int) {
-  return packed;
-}
-template <typename Operand>
-constexpr bool is_packed(long) {
-  return false;
-}
 
 // dst[i * dst_stride + k] = A[first + i, k]: rows that the micro-kernel can read.
 template <typename T, typename A>
@@ -85,31 +75,6 @@ void pack_rows(const A& a, const typename A::type* matrix, int64_t first, int64_
     for (int64_t k0 = 0; k0 < K; k0 += 16)  // 16 columns at a time: each line of dst is filled while it is in the cache
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t k = k0; k < min_of(K, k0 + 16); ++k) dst[i * dst_stride + k] = convert<T>(src[i * a.stride_row + k * a.stride_col]);
-  }
-}
-
-// panel[k][c] = B[k, col + c], zero for c >= cols.
-template <typename T, typename B>
-void pack_panel(const B& b, const typename B::type* matrix, int64_t col, int cols, int64_t K, T* panel) {
-  const typename B::type* src = matrix + col * b.stride_col;
-  if constexpr (B::major == Major::K && is_same<T, typename B::type>) {
-    if (cols < panel_width)
-      for (int64_t i = 0; i < K * panel_width; ++i) panel[i] = T(0);
-    transpose_block(cols, K, src, b.stride_col, panel, panel_width);
-  } else {
-    for (int64_t k = 0; k < K; ++k, panel += panel_width) {
-      const typename B::type* row = src + k * b.stride_row;
-      if (cols == panel_width) {
-        if constexpr (B::major == Major::N) {
-#pragma omp simd
-          for (int c = 0; c < panel_width; ++c) panel[c] = convert<T>(row[c]);
-        } else {
-          for (int c = 0; c < panel_width; ++c) panel[c] = convert<T>(row[c * b.stride_col]);
-        }
-      } else {
-        for (int c = 0; c < panel_width; ++c) panel[c] = c < cols ? convert<T>(row[c * b.stride_col]) : T(0);
-      }
-    }
   }
 }
 
@@ -151,16 +116,7 @@ void gemm_strips(const Shape& shape, const A& a, const B& b, const Store& store)
       for (int64_t p = group * blocks.panels; p < last; ++p) {
         const int64_t col = p * panel_width;
         const int cols = int(min_of(int64_t(panel_width), N - col));
-        const T* panel = own_panel;
-        if constexpr (!packed) {
-          pack_panel(b, matrix, col, cols, K, own_panel);
-        } else if constexpr (is_same<T, typename B::type>) {
-          panel = matrix + p * K * panel_width;
-        } else {
-          const typename B::type* src = matrix + p * K * panel_width;
-#pragma omp simd
-          for (int64_t i = 0; i < K * panel_width; ++i) own_panel[i] = convert<T>(src[i]);
-        }
+        const T* panel = get_panel<T>(b, matrix, p, col, cols, K, own_panel);
         multiply_block<R, NV, static_N<Shape>(0)>(table, rows, 1, K, panel, store, int(batch), row, col, cols);
       }
     }
