@@ -6,7 +6,10 @@ import ctypes
 import os
 import re
 import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -35,6 +38,7 @@ class Staging:
 
     def __init__(self, target: Path | None):
         self.target = target.absolute() if target is not None else None
+        self._holds_others = False
         try:
             if self.target is None:
                 self.folder = Path(tempfile.mkdtemp(prefix="aitc-"))
@@ -54,24 +58,38 @@ class Staging:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if not self._holds_others:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def publish(self, mine: frozenset[str], to: Path | None = None) -> Path | None:
-        """Moves everything to ``to`` (default: the target). Entries of an old folder whose names are not in ``mine`` (names, or
-        suffixes that start with a dot) are the user's and stay. Returns the place, or None when there is no target.
+        """Moves everything to ``to`` (default: the target) and returns the place, or None when there is no target.
+
+        What an old folder at the place holds beside ``mine`` (the names that this output may consist of) is the user's and stays.
         """
         place = to or self.target
         if place is None:
             return None
-        if place.is_dir():
-            for old in place.iterdir():
-                fresh = self.folder / old.name
-                if old.name not in mine and not fresh.exists():
-                    os.rename(old, fresh)
+        with _uninterrupted():
+            if not place.is_dir():
+                os.rename(self.folder, place)
+                return place
+            self._holds_others = True  # from here on the temporary folder is the old one: not to be deleted before it is emptied
             _exchange(self.folder, place)
-        else:
-            os.rename(self.folder, place)
+            for old in list(self.folder.iterdir()):
+                if old.name not in mine and not (place / old.name).exists():
+                    os.rename(old, place / old.name)
+            self._holds_others = False
         return place
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the block is over (it takes a few renames)."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _exchange(a: Path, b: Path) -> None:

@@ -219,6 +219,18 @@ class Graph:
             for inner in body.nodes:
                 body.release(inner)
 
+    def adopt(self, place: Node, nodes: Sequence[Node]) -> None:
+        """Puts ``nodes`` of a body of ``place`` where it stands; ``place``, which nobody reads, goes. Names stay unique."""
+        for n in nodes:
+            for v in n.outputs:
+                v.name = self.unique(v.name)
+            if n.bodies:
+                self._holders[n] = None
+        self.insert(place, nodes)
+        self.set_inputs(place, ())
+        self._holders.pop(place, None)
+        del self._nodes[place]
+
     def sweep(self) -> int:
         """Removes nodes whose results nobody needs; returns how many."""
         live = {id(v) for v in self.outputs}

@@ -35,12 +35,17 @@ def make_group(nodes: list[Node], anchor: Node | None, needed: set[int]) -> Grou
     inside = set(nodes)
     inputs: dict[int, Value] = {}
     outputs: dict[int, Value] = {}
+
+    def escapes(v: Value) -> bool:
+        if id(v) in needed:
+            return True
+        return any(u not in inside or (is_view(u) and escapes(u.output)) for u in v.users)
+
     for n in nodes:
         for v in n.inputs:
             if v is not None and (v.producer is None or v.producer not in inside):
                 inputs[id(v)] = v
-        for o in n.outputs:
-            if id(o) in needed or any(u not in inside for u in o.users):
-                outputs[id(o)] = o
+        if not is_view(n):
+            outputs.update((id(o), o) for o in n.outputs if escapes(o))
     locs = dict.fromkeys(loc for n in nodes for loc in n.locs)
     return Group(tuple(nodes), anchor, tuple(inputs.values()), tuple(outputs.values()), tuple(locs))

@@ -107,7 +107,7 @@ class Draft:
     flops: Dim = 0
     scratch: tuple[ScratchSpec, ...] = ()
     maps: tuple[MapSpec, ...] = ()
-    packed: dict[int, Any] = field(default_factory=dict)  # id(constant value) -> array to store in its place
+    packed: dict[str, Any] = field(default_factory=dict)  # parameter -> array to store in place of the constant it points to
     in_place: tuple[tuple[Value, Value], ...] = ()  # (output, input root): may share memory, every element is read before its place is written
 
 

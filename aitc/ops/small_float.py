@@ -51,3 +51,10 @@ def to_int4(x: np.ndarray, to: DType) -> np.ndarray:
     if to.kind == "int":
         low = np.where(low >= span // 2, low - span, low)
     return low.astype(np.int8).astype(to.numpy)
+
+
+# TensorProto.DataType's names, as Cast's attribute spelt them before opset 6
+ONNX_NAMES = {
+    "FLOAT": "f32", "UINT8": "u8", "INT8": "i8", "UINT16": "u16", "INT16": "i16", "INT32": "i32", "INT64": "i64", "BOOL": "bool", "FLOAT16": "f16",
+    "DOUBLE": "f64", "UINT32": "u32", "UINT64": "u64", "COMPLEX64": "c64", "COMPLEX128": "c128",
+}  # fmt: skip

@@ -42,6 +42,9 @@ class Port:
     use: str = ""  # "" | "ids:LIMIT" | "mask" | "image": what random inputs have to respect
 
 
+ALIGNMENT = 256  # bytes, of every buffer and weight
+
+
 class Space(Enum):
     INPUT = "input"  # memory of the caller
     OUTPUT = "output"
@@ -55,6 +58,8 @@ class Buffer:
     """A piece of memory. ``offset`` in bytes inside its space (0 for inputs and outputs), ``bytes`` may be symbolic; ``upper_bytes`` is what was reserved.
 
     ``first`` and ``last`` are the launches between which it is live; ``holds`` the names of the values in it, for reports.
+    Where arena sizes are known only at run time, ``offset`` is -1 and the host code computes it when the dims change, buffers in the
+    order of the plan: the largest ``offset + bytes`` (rounded up to ALIGNMENT) of the buffers named in ``above``, or 0.
     """
 
     name: str
@@ -66,6 +71,7 @@ class Buffer:
     first: int = 0
     last: int = 0
     holds: tuple[str, ...] = ()
+    above: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ class Plan:
     weights: tuple[Weight, ...]
     kernels: tuple[KernelSource, ...]
     launches: tuple[Launch, ...]
-    arena_bytes: int
+    arena_bytes: int  # -1: computed at run time from the buffers' sizes
     weights_bytes: int
     weights_digest: str
     state_bytes: int = 0

@@ -1,0 +1,92 @@
+"""The only door to jinja2: templates by name, contexts as frozen dataclasses, text out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+
+@lru_cache(maxsize=1)
+def template_root() -> Traversable:
+    """The folder of templates and headers: package ``aitc_templates`` where aitc is installed, else the source tree's ``codegen_templates``."""
+    beside = Path(__file__).resolve().parents[2] / "codegen_templates"
+    if beside.is_dir():
+        return beside
+    return files(import_module("aitc_templates"))
+
+
+def read_template_file(path: str) -> str:
+    """The text of a file below the template root, e.g. ``include/aitc/types.h``. Raises FileNotFoundError."""
+    return template_root().joinpath(*path.split("/")).read_text(encoding="utf-8")
+
+
+def c_string(text: str) -> str:
+    """``text`` as a C string literal."""
+    escaped = "".join(
+        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else {34: '\\"', 92: "\\\\"}.get(b, f"\\{b:03o}")
+        for b in text.encode("utf-8")
+    )
+    return f'"{escaped}"'
+
+
+def comment(text: str) -> str:
+    """``text`` made fit for a comment: one line, no end-of-comment mark, no trailing backslash."""
+    flat = re.sub(r"[\x00-\x1f\x7f]+", " ", text).replace("*/", "* /").replace("/*", "/ *")
+    return flat.rstrip("\\ ")
+
+
+def _load(name: str) -> str | None:
+    try:
+        return read_template_file(name)
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_load),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+        auto_reload=False,
+    )
+    environment.filters["c_string"] = c_string
+    environment.filters["comment"] = comment
+    environment.filters["json"] = json.dumps
+    return environment
+
+
+def variables(context: Any) -> dict[str, Any]:
+    """What a template sees of ``context``: the fields of a dataclass, or the entries of a mapping."""
+    if is_dataclass(context) and not isinstance(context, type):
+        return {f.name: getattr(context, f.name) for f in fields(context)}
+    if isinstance(context, Mapping):
+        return dict(context)
+    raise TypeError(f"a template's context is a dataclass, not {type(context).__name__}")
+
+
+def render(template: str, context: Any, **more: Any) -> str:
+    """The text of ``template`` (a path below the template root, e.g. ``kernels/map.j2``). Undefined names raise jinja2.UndefinedError.
+
+    ``more`` are further variables, which the context's own fields override.
+    """
+    return _environment().get_template(template).render({**more, **variables(context)})
+
+
+def has_template(template: str) -> bool:
+    return _load(template) is not None

@@ -1,0 +1,323 @@
+"""Graph to Plan: preparation, grouping, selection, texts of kernels, memory."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.ir.dim import Dim, Sum, Symbol, product, symbols, transform
+from aitc.ir.graph import Graph, Value
+from aitc.kernels.functor import Line, Storage
+from aitc.kernels.group import Group
+from aitc.kernels.kernel import KERNELS, Draft, No
+from aitc.registry import load
+from aitc.schedule import memory
+from aitc.schedule.groups import form_groups
+from aitc.schedule.plan import (
+    ALIGNMENT,
+    Arg,
+    Buffer,
+    DimArg,
+    DimSource,
+    KernelSource,
+    Launch,
+    Plan,
+    PointerArg,
+    Port,
+    Space,
+    TensorMapArg,
+    Weight,
+)
+from aitc.schedule.prepare import prepare
+from aitc.schedule.select import Choice, Table, choose
+from aitc.targets.target import Target
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What the plan records besides the graph. ``dim_names``: symbol name -> the model's spelling, where they differ."""
+
+    name: str
+    model: str
+    precision: str = "model"
+    targets: tuple[str, ...] = ()
+    metadata: tuple[tuple[str, str], ...] = ()
+    statistics: tuple[tuple[str, int], ...] = ()
+    dim_names: tuple[tuple[str, str], ...] = ()
+    uses: tuple[tuple[str, str], ...] = ()  # input name -> Port.use
+
+
+class Storages:
+    """Where values lie. Most are dense in their own memory; ``alias`` puts one inside another (memory fusion)."""
+
+    def __init__(self) -> None:
+        self._alias: dict[int, Storage] = {}
+
+    def alias(self, v: Value, storage: Storage) -> None:
+        self._alias[id(v)] = storage
+
+    def __call__(self, v: Value) -> Storage:
+        found = self._alias.get(id(v))
+        return found if found is not None else Storage(v, 0, v.type.strides())
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A group with the kernel, configuration and text that it got."""
+
+    group: Group
+    choice: Choice
+    draft: Draft
+
+
+def identifier(name: str) -> str:
+    """A C identifier close to ``name``."""
+    text = re.sub(r"\W+", "_", name).strip("_").lower() or "v"
+    return text if text[0].isalpha() else f"n{text}"
+
+
+def schedule(graph: Graph, target: Target, options: PlanOptions, table: Table | None = None) -> Plan:
+    """The plan of ``graph`` on ``target``. Changes the graph (copies are inserted). Raises AitcError when an op has no kernel."""
+    load("aitc.kernels")
+    storage = Storages()
+    kernels = prepare(graph, storage, target)
+    groups = form_groups(graph, kernels)
+    scheduled = []
+    for group in groups:
+        name = kernels[group.anchor] if group.anchor is not None else "map"
+        choice = choose(KERNELS[name], group, storage, target, table)
+        if isinstance(choice, No):
+            raise AssertionError(f"{name} took {group.anchor!r} alone but not with its neighbours: {choice.reason}")
+        draft = KERNELS[name].build(group, choice.problem, choice.config, storage, target)
+        scheduled.append(Scheduled(group, choice, draft))
+    return _Planner(graph, target, options, scheduled, storage).plan()
+
+
+class _Planner:
+    def __init__(self, graph: Graph, target: Target, options: PlanOptions, scheduled: list[Scheduled], storage: Storages):
+        self.graph = graph
+        self.target = target
+        self.options = options
+        self.scheduled = scheduled
+        self.storage = storage
+        self.buffer_of: dict[int, str] = {}  # id(root value) -> buffer
+        self.buffers: list[Buffer] = []
+        self.weights: dict[str, Weight] = {}  # digest -> weight
+        self.weights_end = 0
+        self.names: set[str] = set()
+        self.dim_names = {}
+
+    # --- names
+    def unique(self, name: str) -> str:
+        candidate, n = name, 1
+        while candidate in self.names:
+            n += 1
+            candidate = f"{name}_{n}"
+        self.names.add(candidate)
+        return candidate
+
+    # --- the pieces
+    def plan(self) -> Plan:
+        inputs = tuple(self._port(v, Space.INPUT, v.name) for v in self.graph.inputs)
+        names = self.graph.output_names or [v.name for v in self.graph.outputs]
+        outputs = tuple(self._port(v, Space.OUTPUT, name) for v, name in zip(self.graph.outputs, names, strict=True))
+        dims = self._dims()
+        arena_bytes, state_bytes = self._memory()
+        kernels, entries = self._kernels()
+        launches = tuple(self._launch(n, s, entries[n]) for n, s in enumerate(self.scheduled))
+        weights = tuple(self.weights.values())
+        digest = hashlib.sha256("".join(f"{w.offset} {w.sha256}\n" for w in weights).encode()).hexdigest()
+        plan = Plan(
+            PLAN_VERSION, self.options.name, self.options.model, self.options.targets or (self.target.name,), self.target.api,
+            self.options.precision, dims, inputs, outputs, tuple(self.buffers), weights, kernels, launches, arena_bytes,
+            self.weights_end, digest, state_bytes, self.options.metadata, self.options.statistics,
+        )  # fmt: skip
+        return plan
+
+    def _port(self, v: Value, space: Space, name: str) -> Port:
+        buffer = self.unique(identifier(name))
+        size = product(v.shape) * v.type.dtype.bytes
+        self.buffers.append(Buffer(buffer, space, v.type.dtype, size, 0, 0, 0, 0, (v.name,)))
+        self.buffer_of[id(v)] = buffer
+        use = dict(self.options.uses).get(name, "")
+        return Port(name, v.type.dtype, v.shape, buffer, use if space is Space.INPUT else "")
+
+    def _dims(self) -> tuple[DimSource, ...]:
+        sources: dict[str, DimSource] = {}
+        everything: set[Symbol] = set()
+        for n, v in enumerate(self.graph.inputs):
+            for axis, d in enumerate(v.shape):
+                everything |= symbols(d)
+                if isinstance(d, Sum) and d.const == 0 and len(d.terms) == 1 and d.terms[0][1] == 1:
+                    (atom,) = d.terms[0][0] if len(d.terms[0][0]) == 1 else (None,)
+                    if isinstance(atom, Symbol) and atom.name not in sources:
+                        spelled = dict(self.options.dim_names).get(atom.name, atom.name)
+                        hi = atom.hi if atom.hi is not None else 2**31 - 1
+                        sources[atom.name] = DimSource(atom.name, spelled, n, axis, atom.lo, hi, atom.multiple_of, atom.hint)
+        missing = sorted(s.name for s in everything if s.name not in sources)
+        if missing:
+            raise AitcError(
+                Diagnostic("S02", f"no input has an axis of size {', '.join(missing)} alone, so it cannot be read from the inputs", stage="plan",
+                           help=f"fix it with --dim {missing[0]}=SIZE"), Exit.UNSUPPORTED)  # fmt: skip
+        return tuple(sources.values())
+
+    def _memory(self) -> tuple[int, int]:
+        """Buffers of intermediate values and scratch; returns the bytes of arena and state."""
+        lives: dict[int, memory.Lifetime] = {}
+        same: dict[int, int] = {}  # id(root) -> id(root) whose memory it shares
+        last_read: dict[int, int] = {}
+        for n, s in enumerate(self.scheduled):
+            for p in s.draft.parameters.pointers.values():
+                last_read[id(p.root)] = n
+
+        def owner(key: int) -> int:
+            while key in same:
+                key = same[key]
+            return key
+
+        state_end = 0
+        scratch: list[memory.Lifetime] = []
+        for n, s in enumerate(self.scheduled):
+            for p in s.draft.parameters.pointers.values():
+                root = p.root
+                if id(root) in self.buffer_of or root.const is not None:
+                    continue
+                key = owner(id(root))
+                if key in lives:
+                    lives[key].last = max(lives[key].last, n)
+                    continue
+                size = product(root.shape) * root.type.dtype.bytes
+                reused = None
+                for out, source in s.draft.in_place:
+                    k = owner(id(source))
+                    if out is root and k in lives and last_read[id(source)] == n and lives[k].last <= n and lives[k].bytes == size:
+                        reused = k
+                        break
+                if reused is not None:
+                    same[id(root)] = reused
+                    lives[reused].last = n
+                    lives[reused].holds.append(root.name)
+                else:
+                    lives[id(root)] = memory.Lifetime(self.unique(identifier(root.name)), root.type.dtype, size, n, n, [root.name])
+            for spec in s.draft.scratch:
+                size = spec.elems * _C_BYTES[spec.c_type]
+                name = self.unique(f"scratch_{n}_{spec.parameter}")
+                if spec.zeroed:
+                    assert isinstance(size, int), "state has a static size"
+                    self.buffers.append(Buffer(name, Space.STATE, _C_TYPES[spec.c_type], size, size, state_end, n, n))
+                    state_end += -(-size // ALIGNMENT) * ALIGNMENT
+                else:
+                    scratch.append(memory.Lifetime(name, _C_TYPES[spec.c_type], size, n, n))
+                self.buffer_of[hash((n, spec.parameter))] = name
+        buffers, arena = memory.place([*lives.values(), *scratch])
+        self.buffers.extend(buffers)
+        for key, life in lives.items():
+            self.buffer_of[key] = life.name
+        for key in same:
+            self.buffer_of[key] = lives[owner(key)].name
+        return arena, state_end
+
+    def _kernels(self) -> tuple[tuple[KernelSource, ...], list[str]]:
+        """Kernel files, equal texts once, and the entry of each launch."""
+        seen: dict[str, int] = {}
+        sources: list[KernelSource] = []
+        entries: list[str] = []
+        count: dict[str, int] = {}
+        for s in self.scheduled:
+            d = s.draft
+            key = hashlib.sha256(repr((d.template, identity(d.context))).encode()).hexdigest()
+            if key not in seen:
+                stem = d.kernel if s.group.anchor is None else f"{d.kernel}_{s.group.anchor.op.name.lower()}"
+                count[stem] = count.get(stem, 0) + 1
+                entry = f"{stem}_{count[stem]}"
+                seen[key] = len(sources)
+                sources.append(
+                    KernelSource(entry, d.kernel, d.config, d.template, replace(d.context, entry=entry), d.context.parameters, s.group.locs)
+                )
+            else:
+                old = sources[seen[key]]
+                sources[seen[key]] = replace(old, locs=tuple(dict.fromkeys((*old.locs, *s.group.locs))))
+            entries.append(sources[seen[key]].entry)
+        return tuple(sources), entries
+
+    def _launch(self, n: int, s: Scheduled, entry: str) -> Launch:
+        d = s.draft
+        args: list[Arg] = []
+        traffic: Dim = 0
+        for p in d.parameters.pointers.values():
+            if p.name in d.packed:
+                buffer = self._weight(f"{entry}_{p.name}", np.ascontiguousarray(d.packed[p.name]), p.root)
+            elif p.root.const is not None:
+                buffer = self._constant(p.root)
+            else:
+                buffer = self.buffer_of[id(p.root)]
+            args.append(PointerArg(p.name, p.c_type, buffer, 0, p.const))
+            traffic = traffic + product(p.root.shape) * p.root.type.dtype.bytes
+        for spec in d.scratch:
+            args.append(PointerArg(spec.parameter, spec.c_type, self.buffer_of[hash((n, spec.parameter))], 0, False))
+        for m in d.maps:
+            key = self._constant(m.root) if m.root.const is not None else self.buffer_of[id(m.root)]
+            args.append(TensorMapArg(m.parameter, m.root.type.dtype, key, m.offset, m.sizes, m.strides, m.box, m.element_strides, m.swizzle, m.im2col))
+        args += [DimArg(name, Sum((((sym,), 1),))) for name, sym in d.parameters.dims.items()]
+        by_name = {a.parameter: a for a in args}
+        ordered = tuple(by_name[_parameter_name(p)] for p in d.context.parameters)
+        name = f"{n:03d}_{entry}"
+        return Launch(
+            name, entry, ordered, d.grid, d.block, d.smem_bytes, d.cluster, d.overlap, d.skip_if_zero, s.group.locs, d.flops, traffic,
+            s.group.describe(),
+        )  # fmt: skip
+
+    def _constant(self, v: Value) -> str:
+        assert v.const is not None
+        array = v.const
+        if v.type.order is not None:
+            array = array.transpose(v.type.order)
+        return self._weight(identifier(v.name), np.ascontiguousarray(array), v)
+
+    def _weight(self, name: str, array: np.ndarray, v: Value) -> str:
+        dtype = v.type.dtype
+        if dtype.bits < 8:
+            array = array.astype(np.int8 if dtype.kind == "int" else np.uint8)
+        key = hashlib.sha256(array.view(np.uint8).data if array.size and array.ndim else array.tobytes()).hexdigest()
+        digest = f"{key}:{array.nbytes}:{dtype.name}"
+        found = self.weights.get(digest)
+        if found is None:
+            found = Weight(self.unique(f"w_{name}"), dtype, tuple(array.shape), self.weights_end, array.nbytes, key, array)
+            self.weights[digest] = found
+            self.buffers.append(Buffer(found.name, Space.WEIGHT, dtype, array.nbytes, array.nbytes, found.offset, 0, 0, (v.name,)))
+            self.weights_end += -(-max(array.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return found.name
+
+
+def _parameter_name(declaration: str) -> str:
+    return re.split(r"[\s*&]+", declaration.strip())[-1]
+
+
+def identity(x: Any) -> Any:
+    """A kernel's context without what does not change its code: banner and notes."""
+    if isinstance(x, Line):
+        return x.code
+    if is_dataclass(x) and not isinstance(x, type):
+        return tuple((f.name, identity(getattr(x, f.name))) for f in fields(x) if f.name not in ("banner", "entry"))
+    if isinstance(x, tuple):
+        return tuple(identity(y) for y in x)
+    return x
+
+
+def rename_dims(d: Dim, name: Callable[[str], str]) -> Dim:
+    """``d`` with its symbols renamed."""
+    return transform(d, lambda s: Sum((((replace(s, name=name(s.name)),), 1),)))
+
+
+from aitc.ir import dtype as _dt  # noqa: E402
+
+_C_TYPES = {"float": _dt.F32, "int": _dt.I32, "int32_t": _dt.I32, "half_t": _dt.F16, "char": _dt.U8, "int64_t": _dt.I64}
+_C_BYTES = {c: d.bytes for c, d in _C_TYPES.items()}

@@ -1,0 +1,204 @@
+"""Runs a compiled model on fresh inputs beside the reference. The binary runs in a process of its own, so that a crash is a result."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.schedule.plan import DimSource, Port
+from aitc.verify.compare import OutputReport, Tolerance, compare, compare_rows, tolerance
+from aitc.verify.inputs import Arrays, dim_choices, fit, random_inputs
+from aitc.verify.reference import NoReference, Reference
+
+TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A compiled model: where it is and what it takes. ``roundoff`` and ``depth`` give the tolerance."""
+
+    folder: Path
+    name: str
+    api: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    dims: tuple[DimSource, ...]
+    roundoff: float
+    depth: int
+    device: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """``status`` is passed, failed or "not run" (``reason`` says why). ``outputs`` are of the worst of the runs."""
+
+    status: str
+    reason: str = ""
+    oracle: str = ""
+    seed: int = 0
+    runs: tuple[dict[str, int], ...] = ()  # the dims of each
+    roundoff: float = 0.0
+    depth: int = 0
+    outputs: tuple[OutputReport, ...] = ()
+    seconds: float = 0.0
+    first_difference: str = ""  # from --bisect
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "passed"
+
+    def __str__(self) -> str:
+        if self.status == "not run":
+            return f"not run: {self.reason}"
+        worst = max(self.outputs, key=lambda o: o.rms_rel, default=None)
+        if worst is None:
+            return f"{self.status}: {self.reason}" if self.reason else self.status
+        text = f"max abs {worst.max_abs:.2e}, max rel {worst.max_rel:.2e}, cosine {worst.cosine:.7f} beside {self.oracle}"
+        bad = [o.name for o in self.outputs if not o.ok]
+        return f"{self.status}: {text}" + (f"; wrong: {', '.join(bad)}" if bad else "")
+
+
+def verify(subject: Subject, model: str | Path | bytes, seed: int = 0, feeds: Arrays | None = None) -> Verification:
+    """Compares the binary with the reference on inputs made from ``seed`` (or on ``feeds``), at two sizes where dims are symbolic.
+
+    Raises AitcError (RUNTIME) when the binary fails or crashes.
+    """
+    start = time.perf_counter()
+    limit = tolerance(subject.roundoff, subject.depth)
+    try:
+        reference = Reference(model)
+        trials = [(feeds, {}, reference.run(feeds))] if feeds is not None else _trials(subject, reference, seed)
+    except NoReference as none:
+        return Verification("not run", f"no reference: {none}", seed=seed, roundoff=subject.roundoff, depth=subject.depth)
+    done = Verification("passed", "", reference.oracle, seed, (), subject.roundoff, subject.depth)
+    for arrays, dims, want in trials:
+        got = run_binary(subject, arrays)
+        reports = judge(subject, reference, arrays, got, want, limit)
+        worse = not done.outputs or _badness(reports) > _badness(done.outputs)
+        done = replace(done, runs=(*done.runs, dims), outputs=reports if worse else done.outputs)
+    wrong = [o for o in done.outputs if not o.ok]
+    return replace(done, status="failed" if wrong else "passed", seconds=time.perf_counter() - start,
+                   reason=f"{len(wrong)} of {len(done.outputs)} outputs differ" if wrong else "")  # fmt: skip
+
+
+def _badness(reports: Sequence[OutputReport]) -> tuple[int, float]:
+    return sum(not o.ok for o in reports), max((o.rms_rel for o in reports), default=0.0)
+
+
+def _trials(subject: Subject, reference: Reference, seed: int) -> list[tuple[Arrays, dict[str, int], dict[str, Any]]]:
+    """Inputs, their dims and the reference's answers: at the first sizes that the reference accepts, and at others if there are any."""
+    refusal: NoReference | None = None
+    for dims in dim_choices(subject.dims, subject.inputs):
+        arrays = random_inputs(subject.inputs, dims, seed)
+        try:
+            trials = [(arrays, dims, reference.run(arrays))]
+        except NoReference as none:
+            refusal = refusal or none
+            continue
+        other = {d.name: _another(dims[d.name], d) for d in subject.dims}
+        if other != dims:
+            arrays = random_inputs(subject.inputs, other, seed + 1)
+            with contextlib.suppress(NoReference):  # some models work at some sizes only
+                trials.append((arrays, other, reference.run(arrays)))
+        return trials
+    raise refusal or NoReference("no input fits")
+
+
+def _another(size: int, d: DimSource) -> int:
+    step = max(1, d.multiple_of)
+    larger = fit(size + (32 if size >= 32 else 1) * step, d)
+    return larger if larger != size else fit(max(size // 2, 1), d)
+
+
+def judge(subject: Subject, reference: Reference, arrays: Arrays, got: Mapping[str, np.ndarray], want: Mapping[str, Any],
+          limit: Tolerance) -> tuple[OutputReport, ...]:  # fmt: skip
+    """The reports of all outputs. What misses the plain tolerance is measured against how much the reference itself moves when its
+    numbers are moved by one rounding, and detections are compared as sets.
+    """
+    types = {p.name: p.dtype for p in subject.outputs}
+    reports = {n: compare(n, t, got[n], want[n], limit) for n, t in types.items()}
+    missed = [n for n, r in reports.items() if not r.ok]
+    if missed:
+        try:
+            spread = reference.spread(arrays, max(subject.roundoff, 2.0**-24), want)
+        except NoReference:
+            spread = {}
+        for n in missed:
+            if n in spread and spread[n].shape == np.shape(got[n]):
+                reports[n] = compare(n, types[n], got[n], want[n], limit, _bounded(spread[n], want[n]))
+    missed = [n for n, r in reports.items() if not r.ok]
+    if missed and reference.detects:
+        rows = np.shape(want[missed[0]])[:1]
+        group = [n for n in types if rows and np.shape(want[n])[:1] == rows and np.ndim(got[n]) == np.ndim(want[n])]
+        agree, alone = compare_rows(got, want, types, limit, group) if group else (False, 0)
+        if agree and set(missed) <= set(group):
+            for n in missed:
+                reports[n] = replace(reports[n], ok=True, note=f"agrees as a set of detections, {alone} of {rows[0]} without a partner")
+    return tuple(reports.values())
+
+
+def _bounded(spread: np.ndarray, want: Any) -> np.ndarray:
+    """An output that moves by more than a hundredth of its own size would excuse everything."""
+    want = np.asarray(want)
+    if want.dtype.kind not in "fc":
+        return spread
+    finite = np.abs(np.where(np.isfinite(want), want, 0))
+    rms = float(np.sqrt(np.mean(finite.astype(np.float64) ** 2))) if want.size else 0.0
+    return np.minimum(spread, 0.01 * (rms + finite))
+
+
+def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:
+    """Runs the executable on ``arrays`` and returns its outputs by name. Raises AitcError (RUNTIME)."""
+    with tempfile.TemporaryDirectory(prefix="aitc-run-") as folder:
+        place = Path(folder)
+        command = [str(subject.folder / subject.name), "--output-dir", str(place / "out"), "--device", str(subject.device)]
+        for i, port in enumerate(subject.inputs):
+            save(place / f"{i}.npy", arrays[port.name])
+            command += ["--input", f"{port.name}={place / f'{i}.npy'}"]
+        run_executable(command)
+        files = sorted((place / "out").glob("*.npy"))
+        if len(files) != len(subject.outputs):
+            raise AitcError(Diagnostic("R01", f"{subject.name} wrote {len(files)} outputs, not {len(subject.outputs)}"), Exit.RUNTIME)
+        return {p.name: load(place / "out" / f"{i}.npy", p) for i, p in enumerate(subject.outputs)}
+
+
+def run_executable(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
+    """Runs ``command`` and returns its stdout. Raises AitcError (RUNTIME) with what it said, its signal, or that it took too long."""
+    try:
+        done = subprocess.run(list(command), capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise AitcError(Diagnostic("R02", f"{Path(command[0]).name} did not finish within {timeout_s:.0f} s"), Exit.RUNTIME) from None
+    except OSError as error:
+        raise AitcError(Diagnostic("R01", f"{command[0]} cannot be run: {error.strerror}"), Exit.RUNTIME) from None
+    if done.returncode < 0:
+        what = signal.Signals(-done.returncode).name
+        raise AitcError(Diagnostic("R03", f"{Path(command[0]).name} was ended by {what}", detail=_tail(done.stderr)), Exit.RUNTIME)
+    if done.returncode:
+        raise AitcError(Diagnostic("R01", f"{Path(command[0]).name} failed", detail=_tail(done.stderr)), Exit.RUNTIME)
+    return done.stdout
+
+
+def _tail(text: str) -> tuple[str, ...]:
+    return tuple(text.strip().splitlines()[-8:])
+
+
+def save(path: Path, array: np.ndarray) -> None:
+    """An .npy file; types that numpy does not know (bfloat16, float8, int4 ...) go as raw bytes of the same width."""
+    array = np.ascontiguousarray(array)
+    np.save(path, array if array.dtype.isbuiltin == 1 else array.view(f"V{array.dtype.itemsize}"), allow_pickle=False)
+
+
+def load(path: Path, port: Port) -> np.ndarray:
+    """The inverse of ``save``, for the element type of ``port``."""
+    array = np.load(path, allow_pickle=False)
+    return array if array.dtype == port.dtype.numpy else array.view(port.dtype.numpy)
