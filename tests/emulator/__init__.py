@@ -97,9 +97,10 @@ def build(source: str | Path, target: str = "sm80", *, checks: bool = True, defi
     names = re.findall(r"AITC_ENTRY\((\w+)\)", text)
     if not names:
         raise ValueError("the source has no AITC_ENTRY(...)")
-    wrapped = text + "\n#ifndef AITC_EMULATOR_ENTRY\n#error \"include aitc/gpu/gpu.h\"\n#endif\n"
+    origin = f'#line 1 "{source.resolve()}"\n' if isinstance(source, Path) else ""
+    wrapped = origin + text + "\n#ifndef AITC_EMULATOR_ENTRY\n#error \"include aitc/gpu/gpu.h\"\n#endif\n"
     wrapped += "".join(f"AITC_EMULATOR_ENTRY({name})\n" for name in names)
-    options = [*flags(target, checks=checks), "-shared", "-fPIC", "-ftls-model=initial-exec", *defines]
+    options = [*flags(target, checks=checks), "-shared", "-fPIC", "-ftls-model=initial-exec", "-fvisibility=hidden", "-fno-gnu-unique", *defines]
     return Kernels(compile_text(wrapped, options, ".so"), tuple(names))
 
 

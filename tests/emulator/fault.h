@@ -5,7 +5,6 @@
 
 #if defined(__x86_64__) && defined(__linux__) && !defined(AITC_EMULATOR_ASAN)
 #define AITC_EMULATOR_FAULTS 1
-#include <dlfcn.h>
 #include <signal.h>
 #include <ucontext.h>
 #endif
@@ -18,26 +17,9 @@ struct Fault {
 };
 inline thread_local Fault fault;
 
-// The source line of an instruction, by addr2line; empty if it cannot tell.
-inline std::string source_line(uintptr_t instruction) {
-  Dl_info info;
-  if (!dladdr(reinterpret_cast<void*>(instruction), &info) || !info.dli_fname) return "";
-  const bool fixed = reinterpret_cast<uintptr_t>(info.dli_fbase) == 0x400000;
-  const uintptr_t offset = fixed ? instruction : instruction - reinterpret_cast<uintptr_t>(info.dli_fbase);
-  const std::string command = "addr2line -Cfips -e '" + std::string(info.dli_fname) + "' " + format("0x%zx", size_t(offset)) + " 2>/dev/null";
-  FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) return "";
-  std::string text;
-  char buffer[256];
-  while (fgets(buffer, sizeof buffer, pipe)) text += buffer;
-  pclose(pipe);
-  return text.find("??:") == std::string::npos ? text : "";
-}
-
 [[noreturn]] inline void fault_landing() {
-  std::string where = source_line(fault.instruction);
-  while (!where.empty() && where.back() == '\n') where.pop_back();
-  fail(format("access to invalid address %p", reinterpret_cast<void*>(fault.address)) + (where.empty() ? "" : "\n  in " + where),
+  void* instruction = reinterpret_cast<void*>(fault.instruction);
+  fail(format("access to invalid address %p", reinterpret_cast<void*>(fault.address)) + source_lines(&instruction, 1),
        running.lane->site.file ? running.lane->site.named("(the last operation before it)") : Site{"?", 0, "(before any operation)"});
 }
 

@@ -72,8 +72,8 @@ template <class Entry> inline int launch_guarded(Entry entry, const unsigned* di
 
 }  // namespace emu
 
-extern "C" inline __attribute__((used)) const char* aitc_emulator_error() { return ::emu::last_error().c_str(); }
+extern "C" inline __attribute__((used, visibility("default"))) const char* aitc_emulator_error() { return ::emu::last_error().c_str(); }
 #define AITC_EMULATOR_ENTRY(entry)                                                                             \
-  extern "C" int aitc_emulator_launch_##entry(const unsigned* dims, size_t smem_bytes, void** arguments) {      \
+  extern "C" __attribute__((visibility("default"))) int aitc_emulator_launch_##entry(const unsigned* dims, size_t smem_bytes, void** arguments) {      \
     return ::emu::launch_guarded(&entry, dims, smem_bytes, arguments);                                         \
   }

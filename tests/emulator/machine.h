@@ -8,6 +8,7 @@
 #include "fibers.h"
 #include "in_flight.h"
 #include "report.h"
+#include "trace.h"
 
 namespace emu {
 
@@ -124,6 +125,7 @@ inline std::string place_of(const Lane& lane) {
   std::string message = text + "\n  " + text_of(site);
   if (lane || blame) message += "\n  " + place_of(lane ? *lane : *blame);
   if (!lane) throw Error(message);
+  message += call_chain();
   Worker& worker = *running.worker;
   worker.error = message;
   running.lane = nullptr;

@@ -181,14 +181,6 @@ template <class T> AITC_FN T atomic_cas(T* p, T expected, T v) {
 #endif
 
 // ---------------------------------------------------------------- raw copies
-#if defined(AITC_EMULATOR)
-namespace emulated {
-[[noreturn]] inline void misaligned(int bytes) {
-  fprintf(stderr, "emulator: a %d-byte access to an address that is no multiple of it\n", bytes);
-  abort();
-}
-}  // namespace emulated
-#endif
 template <int Bytes> struct RawWord;
 template <> struct RawWord<1> { using type = uint8_t; };
 template <> struct RawWord<2> { using type = uint16_t; };
@@ -204,8 +196,7 @@ template <int Bytes> AITC_FN void copy_bytes(void* to, const void* from) {
     for (int i = 0; i < Bytes; i += 16) copy_bytes<16>(static_cast<char*>(to) + i, static_cast<const char*>(from) + i);
   } else {
 #if defined(AITC_EMULATOR)
-    if (uintptr_t(to) % Bytes || uintptr_t(from) % Bytes) emulated::misaligned(Bytes);
-    memcpy(to, from, Bytes);
+    emu::copy_bytes<Bytes>(to, from);  // checks both addresses
 #else
     if constexpr (Bytes == 16) *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
     else if constexpr (Bytes == 8) *static_cast<uint2*>(to) = *static_cast<const uint2*>(from);
