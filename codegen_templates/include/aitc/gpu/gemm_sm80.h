@@ -97,10 +97,6 @@ template <class Tile, class Shape, class A, class B> struct GemmSm80 {
   static constexpr int threads = Tile::threads, smem_bytes = Loop::smem_bytes;
 };
 
-// Whether N is known when compiling and a multiple of V: then no row ends inside a vector.
-template <class Shape, int V, int N = Shape::N> AITC_CONST_FN bool static_multiple(int) { return N % V == 0; }
-template <class Shape, int V> AITC_CONST_FN bool static_multiple(long) { return false; }
-
 template <class Tile, class Shape, class A, class B, class Store> AITC_FN void gemm_sm80(const Shape& shape, const A& a, const B& b, const Store& store) {
   using Gemm = GemmSm80<Tile, Shape, A, B>;
   const int M = shape.M, N = shape.N, K = shape.K;
@@ -112,7 +108,7 @@ template <class Tile, class Shape, class A, class B, class Store> AITC_FN void g
   typename Gemm::Loop loop;
   loop.run(load_a, load_b, ceil_div(K, Tile::BK));
   grid_dependency_launch();
-  loop.template epilogue<static_multiple<Shape, Store::width>(0)>(store, place.batch, int64_t(row0), int64_t(M), int64_t(col0), int64_t(N));
+  loop.template epilogue<static_multiple<Shape, Store::width>>(store, place.batch, int64_t(row0), int64_t(M), int64_t(col0), int64_t(N));
 }
 
 AITC_END

@@ -1,4 +1,4 @@
-// mma_sm80.h: the sm_80 instructions that the tensor-core kernels use, each with an emulated twin (AITC_EMULATOR, AITC_WARP_SIZE 32).
+// mma_sm80.h: the sm_80 instructions that the tensor-core kernels use, each with an emulated twin (tests/emulator/mma_sm80.h).
 //
 //   shared_address                          a place in shared memory; + int moves it by bytes; to_shared(char*)
 //   copy_async<4|8|16>(to, from, valid)     cp.async: global to shared without registers; zeros if !valid (`from` must still be some address)
@@ -15,6 +15,12 @@
 //   pack<T>(lo, hi)                         two floats to one register of 16-bit elements
 #pragma once
 #include "aitc/types.h"
+
+#if defined(AITC_EMULATOR)
+#include <mma_sm80.h>  // tests/emulator/: the twins
+#elif !defined(AITC_CUDA)
+#error "mma_sm80.h is for CUDA (and the emulator)"
+#endif
 
 AITC_BEGIN
 
@@ -73,91 +79,6 @@ template <class T> AITC_FN void round_operand(uint32_t& r) {
   if constexpr (is_same<T, float>) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(bits_float(r)));
 }
 
-#elif defined(AITC_EMULATOR)
-static_assert(warp_size == 32, "the sm_80 kernels have warps of 32: emulate them with -DAITC_WARP_SIZE=32");
-using shared_address = char*;
-AITC_FN shared_address to_shared(char* p) { return p; }
-
-// The copy happens at once; a missing wait is not found here.
-template <int Bytes> AITC_FN void copy_async(shared_address to, const void* from, bool valid) {
-  if (valid) memcpy(to, from, Bytes);
-  else memset(to, 0, Bytes);
-}
-AITC_FN void copy_async_commit() {}
-template <int Groups> AITC_FN void copy_async_wait() {}
-
-namespace emulated {
-struct LoadMatrix {
-  const char* row;
-  uint32_t* result;
-};
-template <bool transposed> inline void resolve_load_matrix(uint64_t, void** args) {
-  for (int lane = 0; lane < 32; ++lane)
-    for (int matrix = 0; matrix < 4; ++matrix) {
-      uint16_t pair[2];
-      for (int e = 0; e < 2; ++e) {
-        const int row = transposed ? lane % 4 * 2 + e : lane / 4, col = transposed ? lane / 4 : lane % 4 * 2 + e;
-        memcpy(&pair[e], static_cast<LoadMatrix*>(args[matrix * 8 + row])->row + col * 2, 2);
-      }
-      memcpy(&static_cast<LoadMatrix*>(args[lane])->result[matrix], pair, 4);
-    }
-}
-struct MmaArguments {
-  float* d;
-  const uint32_t *a, *b;
-};
-template <class T> inline float operand(const uint32_t* registers, int element) {  // 16 bits: element e is half e % 2 of register e / 2
-  if constexpr (is_same<T, float>) return bits_float(registers[element] & ~0x1fffu);
-  else return convert<float>(T{uint16_t(registers[element / 2] >> element % 2 * 16)});
-}
-template <class T, int K> inline void resolve_mma(uint64_t, void** args) {
-  constexpr int pair = K / 8;  // neighbouring k in one register
-  float A[16][K], B[K][8];
-  for (int lane = 0; lane < 32; ++lane) {
-    const auto* x = static_cast<MmaArguments*>(args[lane]);
-    const int g = lane / 4, t = lane % 4;
-    for (int half = 0; half < 2; ++half)
-      for (int e = 0; e < pair; ++e) {
-        const int k = half * 4 * pair + t * pair + e;
-        for (int upper = 0; upper < 2; ++upper) A[upper * 8 + g][k] = operand<T>(x->a, (half * 2 + upper) * pair + e);
-        B[k][g] = operand<T>(x->b, half * pair + e);
-      }
-  }
-  for (int lane = 0; lane < 32; ++lane)
-    for (int i = 0; i < 4; ++i) {
-      const int row = i / 2 * 8 + lane / 4, col = lane % 4 * 2 + i % 2;
-      float sum = static_cast<MmaArguments*>(args[lane])->d[i];
-      for (int k = 0; k < K; ++k) sum += A[row][k] * B[k][col];
-      static_cast<MmaArguments*>(args[lane])->d[i] = sum;
-    }
-}
-}  // namespace emulated
-AITC_FN void load_matrix_x4(uint32_t (&r)[4], shared_address address) {
-  emulated::LoadMatrix a{address, r};
-  emu::warp_collective(emulated::resolve_load_matrix<false>, &a, "ldmatrix");
-}
-AITC_FN void load_matrix_x4_trans(uint32_t (&r)[4], shared_address address) {
-  emulated::LoadMatrix a{address, r};
-  emu::warp_collective(emulated::resolve_load_matrix<true>, &a, "ldmatrix.trans");
-}
-AITC_FN uint32_t load_shared_u32(shared_address address) {
-  uint32_t v;
-  memcpy(&v, address, 4);
-  return v;
-}
-template <class T> struct Mma {
-  static constexpr int k = is_same<T, float> ? 8 : 16;
-  static AITC_FN void run(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    emulated::MmaArguments x{d, a, b};
-    emu::warp_collective(emulated::resolve_mma<T, k>, &x, "mma.sync");
-  }
-};
-template <class T> AITC_FN void round_operand(uint32_t& r) {
-  if constexpr (is_same<T, float>)
-    if ((r & 0x7f800000u) != 0x7f800000u) r = (r + 0x1000u) & ~0x1fffu;
-}
-#else
-#error "mma_sm80.h is for CUDA (and the emulator)"
 #endif
 
 template <class T> AITC_FN uint32_t pack(float lo, float hi) {

@@ -1,0 +1,237 @@
+"""Matrix products: gemm_sm80.h and gemm_simt.h."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
+
+
+@dataclass(frozen=True, slots=True)
+class Sm80Tile:
+    """The arguments of Tile<> in tile_sm80.h."""
+
+    BM: int
+    BN: int
+    BK: int
+    warps_m: int
+    warps_n: int
+    stages: int
+    warps_k: int = 1
+
+    @property
+    def text(self) -> str:
+        """As written in a source."""
+        return f"Tile<{self.BM}, {self.BN}, {self.BK}, {self.warps_m}, {self.warps_n}, {self.stages}, {self.warps_k}>"
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return 32 * self.warps_m * self.warps_n * self.warps_k
+
+    def smem_bytes(self, element_bytes: int) -> int:
+        """The formula that tile_sm80.h documents."""
+        wm, wn = self.BM // self.warps_m, self.BN // self.warps_n
+        loop = self.stages * (self.BM + self.BN) * self.BK * element_bytes
+        partial = (self.warps_k - 1) * wm * wn
+        return max(loop, self.warps_m * self.warps_n * 4 * max(16 * (wn + 8), partial))
+
+
+@dataclass(frozen=True, slots=True)
+class SimtTile:
+    """The arguments of SimtTile<> in gemm_simt.h."""
+
+    BM: int
+    BN: int
+    BK: int
+    TM: int
+    TN: int
+
+    @property
+    def text(self) -> str:
+        """As written in a source."""
+        return f"SimtTile<{self.BM}, {self.BN}, {self.BK}, {self.TM}, {self.TN}>"
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return (self.BM // self.TM) * (self.BN // self.TN)
+
+    def smem_bytes(self, element_bytes: int) -> int:
+        """The formula that gemm_simt.h documents; `element_bytes` of the accumulator's type."""
+        return 2 * self.BK * (self.BM + 4 + self.BN + 4) * element_bytes
+
+
+def largest_power(*extents: int, limit: int) -> int:
+    """The largest power of two up to `limit` that divides all extents."""
+    width = limit
+    while any(e % width for e in extents):
+        width //= 2
+    return width
+
+
+def gemm(
+    name: str,
+    tile: Sm80Tile | SimtTile,
+    M: int,
+    N: int,
+    K: int,
+    dtype: str = "f16",
+    majors: tuple[str, str] = ("K", "N"),
+    batch: int = 1,
+    pad: int = 0,
+    epilogue: str = "plain",
+    dynamic: bool = True,
+    out_dtype: str | None = None,
+    shared_b: bool = False,
+    seed: int = 0,
+) -> Problem:
+    """A product of (batch, M, K) and (batch, K, N). `pad`: elements between rows. `majors` none: an element between neighbours."""
+    rng = np.random.default_rng(seed + M * 7 + N * 3 + K)
+    simt = isinstance(tile, SimtTile)
+    out_dtype = out_dtype or dtype
+    integer = dtype in ("i8", "u8", "i32", "i64")
+    draw = (lambda *s: rng.integers(-8, 8, s)) if integer else (lambda *s: rng.standard_normal(s))
+    a, b = rounded(draw(batch, M, K), dtype), rounded(draw(1 if shared_b else batch, K, N), dtype)
+
+    def lay(x: np.ndarray, major_is_last: bool, none: bool) -> tuple[np.ndarray, int, int, int]:
+        """Storage of a stack of matrices with its strides of batch, row and column, in elements; what lies between is NaN."""
+        count, rows, cols = x.shape
+        lead = (cols if major_is_last else rows) + pad
+        step = 2 if none else 1
+        flat = np.full((count, (rows if major_is_last else cols), lead, step), 0 if integer else np.nan)
+        flat[:, :, : lead - pad, 0] = x if major_is_last else x.transpose(0, 2, 1)
+        big, small = lead * step, step
+        return flat, flat[0].size, (big if major_is_last else small), (small if major_is_last else big)
+
+    a_none, b_none = majors[0] == "none", majors[1] == "none"
+    a_flat, a_batch, a_row, a_col = lay(a, majors[0] != "M", a_none)
+    b_flat, b_batch, b_row, b_col = lay(b, majors[1] != "K", b_none)
+    limit = 16 // SIZES[dtype]
+    width_a = 1 if a_none else largest_power(K if majors[0] == "K" else M, a_row if majors[0] == "K" else a_col, a_batch, limit=limit)
+    width_b = 1 if b_none else largest_power(K if majors[1] == "K" else N, b_col if majors[1] == "K" else b_row, b_batch, limit=limit)
+    width_store = largest_power(N, limit=8)
+    ct, co = CTYPES[dtype], CTYPES[out_dtype]
+    acc = "double" if dtype == "f64" else "int64_t" if dtype == "i64" else "int32_t" if integer else "float"
+    static = "" if dynamic else "static constexpr "
+    init = (lambda v: "") if dynamic else (lambda v: f" = {v}")
+    bias = epilogue == "bias"
+    source = f"""#include "aitc/gpu/{'gemm_simt.h' if simt else 'gemm_sm80.h'}"
+using namespace aitc;
+struct Shape {{
+  static constexpr int batch = {batch};
+  {static}int M{init(M)};
+  {static}int N{init(N)};
+  {static}int K{init(K)};
+}};
+struct A {{
+  using type = {ct};
+  static constexpr Major major = Major::{majors[0]};
+  static constexpr int width = {width_a};
+  static constexpr int64_t stride_row = {a_row}, stride_col = {a_col};
+  const {ct}* data;
+  AITC_FN const {ct}* matrix(int batch) const {{ return data + int64_t(batch) * {a_batch}; }}
+}};
+struct B {{
+  using type = {ct};
+  static constexpr Major major = Major::{majors[1]};
+  static constexpr int width = {width_b};
+  static constexpr int64_t stride_row = {b_row}, stride_col = {b_col};
+  const {ct}* data;
+  AITC_FN const {ct}* matrix(int batch) const {{ return data + int64_t(batch) * {0 if shared_b else b_batch}; }}
+}};
+struct Store {{
+  static constexpr int width = {width_store};
+  {co}* out;
+  const {co}* bias;
+  int64_t rows, cols;
+  template <int V> AITC_FN void operator()(int batch, int64_t row, int64_t col, const {acc} (&acc)[V]) const {{
+    Vec<{co}, V> r;
+    const auto b = load<V>(bias + col);
+    AITC_UNROLL
+    for (int j = 0; j < V; ++j) r[j] = convert<{co}>(acc[j]{' + convert<' + acc + '>(b[j])' if bias else ''});
+    store<V>(out + (batch * rows + row) * cols + col, r);
+  }}
+}};
+using Kernel = {'GemmSimt' if simt else 'GemmSm80'}<{tile.text}, Shape, A, B>;
+static_assert(Kernel::threads == {tile.threads}, "threads");
+static_assert(Kernel::smem_bytes == {tile.smem_bytes(8 if acc in ('double', 'int64_t') else 4 if simt else SIZES[dtype])}, "shared memory");
+AITC_KERNEL({tile.threads}) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {co}* bias, {co}* out, int M, int N, int K) {{
+  {'gemm_simt' if simt else 'gemm_sm80'}<{tile.text}>(Shape{{{'M, N, K' if dynamic else ''}}}, A{{a}}, B{{b}}, Store{{out, bias, M, N}});
+}}
+"""
+    bias_values = rounded(draw(N), out_dtype)
+    expected = np.matmul(a.astype(np.float64), b.astype(np.float64)) + (bias_values if bias else 0)
+    tolerance = 2e-3 if dtype == "f32" and not simt else None
+    if integer:
+        expected = expected.astype(np.int64)
+    blocks = -(-M // tile.BM) * -(-N // tile.BN) * batch
+    return Problem(
+        name=name,
+        source=source,
+        entry="gemm",
+        blocks=blocks,
+        threads=tile.threads,
+        smem_bytes=tile.smem_bytes(8 if acc in ("double", "int64_t") else 4 if simt else SIZES[dtype]),
+        arguments=(Input(a_flat, dtype), Input(b_flat, dtype), Input(bias_values, out_dtype), Output(expected, out_dtype, tolerance), Scalar(M), Scalar(N), Scalar(K)),
+        warp=0 if simt else 32,
+    )
+
+
+SM80_TILES = (
+    Sm80Tile(128, 128, 32, 2, 2, 4),
+    Sm80Tile(64, 64, 64, 2, 2, 3),
+    Sm80Tile(128, 256, 32, 2, 4, 3),
+    Sm80Tile(32, 64, 64, 1, 2, 4, 2),
+    Sm80Tile(64, 96, 32, 2, 2, 2),
+    Sm80Tile(64, 32, 64, 2, 1, 3, 4),
+)
+
+
+def sm80_cases() -> Iterator[Problem]:
+    """Every tile at odd sizes, every pair of majors, widths from 1 to 8, batches, strides."""
+    for t in SM80_TILES:
+        tag = t.text[5:-1].replace(", ", "x")
+        yield gemm(f"gemm_sm80 {tag} {t.BM + 1},{t.BN - 1},{t.BK * 3 + 1}", t, t.BM + 1, t.BN - 1, t.BK * 3 + 1, epilogue="bias")
+        yield gemm(f"gemm_sm80 {tag} aligned", t, t.BM - 8, t.BN + 8, t.BK * 5 + 8, epilogue="bias", dynamic=False)
+    small, large = SM80_TILES[1], SM80_TILES[0]
+    for dtype in ("f16", "bf16", "f32"):
+        t = Sm80Tile(64, 64, 32, 2, 2, 3) if dtype == "f32" else small
+        for a_major in ("K", "M", "none"):
+            for b_major in ("K", "N", "none"):
+                yield gemm(f"gemm_sm80 {dtype} A {a_major} B {b_major}", t, 72, 136, 104, dtype, (a_major, b_major), epilogue="bias")
+        for size in (1, 31, 33):
+            yield gemm(f"gemm_sm80 {dtype} {size}", t, size, size, size, dtype, ("K", "K"))
+            yield gemm(f"gemm_sm80 {dtype} {size} transposed", t, size, size + 1, size + 2, dtype, ("M", "N"))
+        yield gemm(f"gemm_sm80 {dtype} width 4", t, 68, 68, 100, dtype, ("M", "N"), pad=4)
+        yield gemm(f"gemm_sm80 {dtype} width 2", t, 66, 70, 98, dtype, ("K", "K"), pad=2)
+        yield gemm(f"gemm_sm80 {dtype} batch", t, 65, 40, 72, dtype, batch=3, pad=8)
+        yield gemm(f"gemm_sm80 {dtype} shared B", t, 65, 40, 72, dtype, batch=3, shared_b=True, out_dtype="f32" if dtype != "f32" else "f16")
+    yield gemm("gemm_sm80 tf32 128x128x16", Sm80Tile(128, 128, 16, 2, 2, 4), 200, 136, 100, "f32", ("M", "N"))
+    yield gemm("gemm_sm80 many tiles", large, 1100, 300, 40, epilogue="bias")
+    yield gemm("gemm_sm80 K = 0", small, 5, 8, 0)
+
+
+SIMT_TILES = (SimtTile(128, 128, 8, 8, 8), SimtTile(64, 64, 16, 4, 4), SimtTile(32, 32, 16, 2, 2), SimtTile(16, 64, 16, 1, 4))
+
+
+def simt_cases() -> Iterator[Problem]:
+    """The same for plain multiply-adds, in every accumulator type."""
+    for t in SIMT_TILES:
+        tag = t.text[9:-1].replace(", ", "x")
+        for dtype in ("f32", "f16"):
+            yield gemm(f"gemm_simt {dtype} {tag} {t.BM + 1},{t.BN - 1},{t.BK * 3 + 1}", t, t.BM + 1, t.BN - 1, t.BK * 3 + 1, dtype, epilogue="bias")
+            yield gemm(f"gemm_simt {dtype} {tag} aligned", t, t.BM - 8, t.BN + 8, t.BK * 5 + 8, dtype, epilogue="bias", dynamic=False)
+    t = SIMT_TILES[1]
+    for dtype in ("f32", "f64", "bf16", "i32", "i64"):
+        for a_major in ("K", "M", "none"):
+            for b_major in ("K", "N", "none"):
+                yield gemm(f"gemm_simt {dtype} A {a_major} B {b_major}", t, 72, 132, 50, dtype, (a_major, b_major), epilogue="bias")
+        for size in (1, 31, 33):
+            yield gemm(f"gemm_simt {dtype} {size}", t, size, size, size, dtype, ("K", "K"))
+        yield gemm(f"gemm_simt {dtype} batch", t, 65, 40, 72, dtype, batch=3, pad=8)
+    yield gemm("gemm_simt i8 to i32", t, 65, 67, 40, "i8", out_dtype="i32")
+    yield gemm("gemm_simt K = 0", t, 5, 8, 0, "f32")
