@@ -68,6 +68,15 @@ class Parameters:
         self.dims: dict[str, Symbol] = {}
         self._count = {"x": 0, "w": 0, "y": 0}
 
+    def clone(self) -> "Parameters":
+        other = Parameters()
+        other.pointers, other.dims, other._count = dict(self.pointers), dict(self.dims), dict(self._count)
+        return other
+
+    def adopt(self, other: "Parameters") -> None:
+        """Takes over what a clone has gained."""
+        self.pointers, self.dims, self._count = other.pointers, other.dims, other._count
+
     def pointer(self, root: Value, const: bool) -> str:
         key = (id(root), const)
         if key not in self.pointers:

@@ -46,7 +46,7 @@ def storage_index(v: Value, position: Dim, storage: StorageOf) -> Index:
 @k.register
 class Map(k.Kernel):
     name = "map"
-    template = "map"
+    template = "kernel"
     doc = "pointwise regions, copies and per-element ops: V neighbouring outputs a thread"
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> MapProblem | k.No:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.ir import dtype as dt
 from aitc.ir.dim import Dim, Sum, Symbol, product, symbols, transform
 from aitc.ir.graph import Graph, Value
 from aitc.kernels.functor import Line, Storage
@@ -39,6 +40,8 @@ from aitc.schedule.select import Choice, Table, choose
 from aitc.targets.target import Target
 
 PLAN_VERSION = 1
+
+SCRATCH_TYPES = {d.c: d for d in (dt.F32, dt.I32, dt.F16, dt.U8, dt.I64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ class _Planner:
         self.weights: dict[str, Weight] = {}  # digest -> weight
         self.weights_end = 0
         self.names: set[str] = set()
-        self.dim_names = {}
+        self.scratch_of: dict[tuple[int, str], str] = {}
 
     # --- names
     def unique(self, name: str) -> str:
@@ -208,15 +211,15 @@ class _Planner:
                 else:
                     lives[id(root)] = memory.Lifetime(self.unique(identifier(root.name)), root.type.dtype, size, n, n, [root.name])
             for spec in s.draft.scratch:
-                size = spec.elems * _C_BYTES[spec.c_type]
+                size = spec.elems * SCRATCH_TYPES[spec.c_type].bytes
                 name = self.unique(f"scratch_{n}_{spec.parameter}")
                 if spec.zeroed:
                     assert isinstance(size, int), "state has a static size"
-                    self.buffers.append(Buffer(name, Space.STATE, _C_TYPES[spec.c_type], size, size, state_end, n, n))
+                    self.buffers.append(Buffer(name, Space.STATE, SCRATCH_TYPES[spec.c_type], size, size, state_end, n, n))
                     state_end += -(-size // ALIGNMENT) * ALIGNMENT
                 else:
-                    scratch.append(memory.Lifetime(name, _C_TYPES[spec.c_type], size, n, n))
-                self.buffer_of[hash((n, spec.parameter))] = name
+                    scratch.append(memory.Lifetime(name, SCRATCH_TYPES[spec.c_type], size, n, n))
+                self.scratch_of[n, spec.parameter] = name
         buffers, arena = memory.place([*lives.values(), *scratch])
         self.buffers.extend(buffers)
         for key, life in lives.items():
@@ -262,7 +265,7 @@ class _Planner:
             args.append(PointerArg(p.name, p.c_type, buffer, 0, p.const))
             traffic = traffic + product(p.root.shape) * p.root.type.dtype.bytes
         for spec in d.scratch:
-            args.append(PointerArg(spec.parameter, spec.c_type, self.buffer_of[hash((n, spec.parameter))], 0, False))
+            args.append(PointerArg(spec.parameter, spec.c_type, self.scratch_of[n, spec.parameter], 0, False))
         for m in d.maps:
             key = self._constant(m.root) if m.root.const is not None else self.buffer_of[id(m.root)]
             args.append(TensorMapArg(m.parameter, m.root.type.dtype, key, m.offset, m.sizes, m.strides, m.box, m.element_strides, m.swizzle, m.im2col))
@@ -316,8 +319,3 @@ def rename_dims(d: Dim, name: Callable[[str], str]) -> Dim:
     """``d`` with its symbols renamed."""
     return transform(d, lambda s: Sum((((replace(s, name=name(s.name)),), 1),)))
 
-
-from aitc.ir import dtype as _dt  # noqa: E402
-
-_C_TYPES = {"float": _dt.F32, "int": _dt.I32, "int32_t": _dt.I32, "half_t": _dt.F16, "char": _dt.U8, "int64_t": _dt.I64}
-_C_BYTES = {c: d.bytes for c, d in _C_TYPES.items()}

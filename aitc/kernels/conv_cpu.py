@@ -1,0 +1,135 @@
+"""Convolution on the processor: an implicit matrix product on packed filters (include/aitc/cpu/conv.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aitc.ir.dim import Dim, c_expr, hint, mul, product
+from aitc.kernels import kernel as k
+from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form
+from aitc.kernels.functor import Parameters, StorageOf
+from aitc.kernels.gemm_cpu import pack_panels
+from aitc.kernels.group import Group
+from aitc.kernels.sites import constant_array, member, store_functor
+from aitc.targets.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ConvCpuConfig:
+    def __str__(self) -> str:
+        return "auto"
+
+
+def window_struct(p: ConvProblem, parameters: Parameters) -> tuple[tuple[str, ...], str]:
+    """struct Window of the convolution headers, and the expression that makes one."""
+    names = {
+        "T": p.window[0], "R": p.window[1], "S": p.window[2], "stride_d": p.stride[0], "stride_h": p.stride[1], "stride_w": p.stride[2],
+        "dilation_d": p.dilation[0], "dilation_h": p.dilation[1], "dilation_w": p.dilation[2],
+        "pad_d": p.pad[0], "pad_h": p.pad[1], "pad_w": p.pad[2],
+    }  # fmt: skip
+    return int_struct("Window", names, parameters)
+
+
+def int_struct(name: str, members: dict[str, Dim], parameters: Parameters) -> tuple[tuple[str, ...], str]:
+    """A struct of int members, constants where they are known, and the expression that makes one."""
+    lines = [f"struct {name} {{"]
+    init: list[str] = []
+    for label, d in members.items():
+        declaration, value = member("int", label, d, parameters)
+        lines.append("  " + declaration)
+        if value is not None:
+            init.append(f"int({value})")
+    lines.append("};")
+    return tuple(lines), f"{name}{{{', '.join(init)}}}"
+
+
+def conv_sizes(p: ConvProblem) -> dict[str, Dim]:
+    """Members of struct Shape of the convolution headers."""
+    return {
+        "batch": p.N, "D": p.input[0], "H": p.input[1], "W": p.input[2], "O": p.output[0], "P": p.output[1], "Q": p.output[2],
+        "C": p.C, "K": p.K, "groups": p.group,
+    }  # fmt: skip
+
+
+def input_struct(form: ConvForm, parameters: Parameters) -> tuple[tuple[str, ...], str]:
+    """struct X of the convolution headers: where pixels lie."""
+    pointer = parameters.pointer(form.root, const=True)
+    c_type = form.root.type.dtype.c
+    offset = c_expr(form.offset, parameters.dim)
+    lines = ["struct X {  // (N, D, H, W, C)", f"  using type = {c_type};", f"  const {c_type}* data;"]
+    init = [pointer if offset == "0" else f"{pointer} + {offset}"]
+    for label, d in zip(("stride_n", "stride_d", "stride_h", "stride_w"), form.strides, strict=True):
+        declaration, value = member("int64_t", label, d, parameters)
+        lines.append("  " + declaration)
+        if value is not None:
+            init.append(value)
+    lines.append("};")
+    return tuple(lines), f"X{{{', '.join(init)}}}"
+
+
+@k.register
+class ConvCpu(k.Kernel):
+    name = "conv_cpu"
+    template = "kernel"
+    requires = frozenset({"cpu"})
+    anchors = frozenset({"Conv"})
+    doc = "convolution on the processor: implicit matrix product, channels last, any window, groups"
+
+    def accepts(self, group: Group, storage: StorageOf, target: Target) -> ConvProblem | k.No:
+        assert group.anchor is not None
+        form = conv_form(group.anchor, storage)
+        if isinstance(form, k.No):
+            return form
+        if not isinstance(constant_array(group.anchor.inputs[1]), np.ndarray):  # type: ignore[arg-type]
+            return k.No("the filter is computed at run time")
+        return form.problem
+
+    def configs(self, problem: ConvProblem, target: Target) -> Sequence[ConvCpuConfig]:
+        return (ConvCpuConfig(),)
+
+    def score_us(self, problem: ConvProblem, config: ConvCpuConfig, target: Target) -> float:
+        flops = 2 * hint(problem.pixels) * problem.K * problem.group * problem.C * product(problem.window)
+        return target.launch_us + flops / target.tflops["fp32"] * 1e-6  # type: ignore[operator]
+
+    def build(self, group: Group, problem: ConvProblem, config: ConvCpuConfig, storage: StorageOf, target: Target) -> k.Draft:
+        assert group.anchor is not None
+        form = conv_form(group.anchor, storage)
+        assert isinstance(form, ConvForm)
+        weight = group.anchor.inputs[1]
+        assert weight is not None
+        array = constant_array(weight)
+        assert isinstance(array, np.ndarray)
+        parameters = Parameters()
+        x, make_x = input_struct(form, parameters)
+        root = weight
+        while root.const is None:
+            assert root.producer is not None
+            root = root.producer.input
+        pointer = parameters.pointer(root, const=True)
+        p = problem
+        taps = p.window[0] * p.window[1] * p.window[2]
+        b = array.reshape(p.group, p.K, p.C, taps).transpose(0, 3, 2, 1).reshape(p.group, taps * p.C, p.K)
+        panels = pack_panels(b)
+        step = panels.shape[1] * panels.shape[2] * panels.shape[3]
+        c_type = weight.type.dtype.c
+        offset = f" + int64_t(group) * {step}" if p.group > 1 else ""
+        filters = (
+            "struct Filter {  // (T R S C, K) in panels", f"  using type = {c_type};", "  static constexpr bool packed = true;",
+            f"  const {c_type}* data;",
+            f"  AITC_FN const {c_type}* matrix(int {'group' if offset else '/*group*/'}) const {{ return data{offset}; }}", "};",
+        )  # fmt: skip
+        window, make_window = window_struct(p, parameters)
+        sizes, make_sizes = int_struct("Shape", conv_sizes(p), parameters)
+        store = store_functor(group, form.index, form.coords, parameters, storage, target, "int group, int64_t row, int64_t col")
+        call = (f"conv<Tile<>>({make_sizes}, {make_window}, {make_x}, Filter{{{pointer}}}, Store{{{', '.join(store.initializers)}}});",)
+        context = k.Context(
+            "", k.banner(group), ("aitc/cpu/conv.h", "aitc/math.h"), "int64_t", (), (store,), (sizes, window, x, filters),
+            k.entry_parameters(parameters), 0, call,
+        )  # fmt: skip
+        flops = mul(product((p.pixels, p.K, p.group)), 2 * p.C * taps)
+        return k.Draft(
+            self.name, str(config), self.template, context, parameters, skip_if_zero=p.pixels, flops=flops, packed={pointer: panels}
+        )

@@ -1,0 +1,106 @@
+"""What the convolution kernels share: how a Conv looks to them, in one, two or three dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aitc.ir.dim import Dim, Symbol, divisor, product
+from aitc.ir.graph import Node, Value
+from aitc.ir.index import Index, unflatten
+from aitc.kernels.functor import StorageOf
+from aitc.kernels.kernel import No, coordinate, dim_of
+from aitc.kernels.sites import linear, locate
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """The storage order N, space …, C of a tensor with axes N, C, space …"""
+    return (0, *range(2, rank), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvProblem:
+    """D[N, O, P, Q, K] = conv(X[N, D, H, W, C]); ``C`` and ``K`` are per group. Window entries are (depth, height, width)."""
+
+    dtype: str
+    N: Dim
+    input: tuple[Dim, Dim, Dim]
+    output: tuple[Dim, Dim, Dim]
+    C: int
+    K: int
+    group: int
+    window: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    dilation: tuple[int, int, int]
+    pad: tuple[Dim, Dim, Dim]
+    align: int
+
+    def __str__(self) -> str:
+        x = "x".join
+        return (
+            f"{self.dtype} n{self.N} {x(map(str, self.input))} c{self.C} k{self.K} g{self.group} w{x(map(str, self.window))} "
+            f"s{x(map(str, self.stride))} d{x(map(str, self.dilation))} p{x(map(str, self.pad))} a{self.align}"
+        )
+
+    @property
+    def pixels(self) -> Dim:
+        return product((self.N, *self.output))
+
+
+@dataclass(frozen=True, slots=True)
+class ConvForm:
+    """A Conv in a kernel's coordinates: ``group``, ``row`` (flattened n, o, p, q), ``col`` (output channel within the group)."""
+
+    node: Node
+    problem: ConvProblem
+    coords: tuple[Symbol, Symbol, Symbol]
+    index: Index
+    root: Value  # behind the input
+    offset: Dim
+    strides: tuple[Dim, Dim, Dim, Dim]  # n, d, h, w in elements
+
+
+def three(values: tuple, fill: int) -> tuple:
+    """Axes of space padded to (depth, height, width) in front."""
+    return (*(fill for _ in range(3 - len(values))), *values)
+
+
+def conv_form(node: Node, storage: StorageOf) -> ConvForm | No:
+    """The form of Conv ``node``, or why it has none; input must be channels-last, with a constant or row-major filter."""
+    x, w = node.inputs
+    assert x is not None and w is not None
+    a = node.attrs
+    space = len(a.strides)
+    if space > 3:
+        return No(f"{space} axes of space; at most 3 are supported")
+    if not all(isinstance(d, int) for d in w.shape):
+        return No("the filter has symbolic dims")
+    group = a.group
+    C, K = int(w.shape[1]), int(w.shape[0]) // group  # type: ignore[arg-type]
+    n = coordinate("n", x.shape[0])
+    c = coordinate("c", x.shape[1])
+    spots = [coordinate(name, d) for name, d in zip(("d", "h", "w")[3 - space :], x.shape[2:], strict=True)]
+    root, offset = locate(x, (dim_of(n), dim_of(c), *(dim_of(s) for s in spots)), storage)
+    form = linear(offset, (n, c, *spots))
+    if form is None or (form[1][1] != 1 and x.shape[1] != 1):
+        return No("the input is not stored channels-last", ((0, channels_last(x.type.rank)),))
+    rest, (sn, _, *rest_strides) = form
+    strides = (sn, *three(tuple(rest_strides), 0))
+    out = node.output.shape
+    pixels = product((out[0], *out[2:]))
+    g = coordinate("group", group)
+    row = coordinate("row", pixels)
+    col = coordinate("col", K)
+    n_index, *space_index = unflatten(dim_of(row), (out[0], *out[2:]))
+    channel = dim_of(g) * K + dim_of(col) if group > 1 else dim_of(col)
+    index = (n_index, channel, *space_index)
+    from math import gcd
+
+    align = 0
+    for s in (rest, *strides):
+        align = gcd(align, divisor(s))
+    problem = ConvProblem(
+        x.type.dtype.name, x.shape[0], three(tuple(x.shape[2:]), 1), three(tuple(out[2:]), 1), C, K, group,
+        three(tuple(int(d) for d in w.shape[2:]), 1), three(tuple(a.strides), 1), three(tuple(a.dilations), 1),
+        three(tuple(a.pads[:space]), 0), min(gcd(align, C if group > 1 else 1 << 20) or 16, 16),
+    )  # fmt: skip
+    return ConvForm(node, problem, (g, row, col), index, root, rest, strides)  # type: ignore[arg-type]

@@ -1,0 +1,213 @@
+"""Where a kernel meets the graph: its store and load functors, and operands read by strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aitc.ir.dim import Dim, Sum, Symbol, c_expr, divisor, symbols
+from aitc.ir.graph import Node, Value
+from aitc.ir.index import Index, is_view, source_index
+from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf
+from aitc.kernels.group import Group
+from aitc.kernels.kernel import FunctorText, finish, output_indices, vectorizes, widths
+from aitc.targets.target import Target
+
+
+def store_functor(
+    group: Group,
+    index: Index,
+    coords: Sequence[Symbol],
+    parameters: Parameters,
+    storage: StorageOf,
+    target: Target,
+    signature: str,
+    *,
+    name: str = "Store",
+    start: Value | None = None,
+    acc: str = "acc[j]",
+    element: str = "const {type} (&acc)[V]",
+    comment: str = "what happens to V neighbouring results",
+    widest: int = 16,
+) -> FunctorText:
+    """The functor that takes the anchor's results (``start``, its first output unless given) at ``index`` over ``coords`` through the tail to memory.
+
+    The last coordinate is the vector. The widest vector is taken in which every output can be stored, unless a narrower one saves loads element by element.
+    """
+    assert group.anchor is not None
+    start = start or group.anchor.output
+    outputs = output_indices(group, start, index)
+    assert outputs is not None, f"no place for the outputs of {group.describe()}"
+    c_type = start.type.dtype.compute_c
+    best: tuple[int, Parameters, FunctorText] | None = None
+    for width in [w for w in widths([*group.inputs, *group.outputs], target) if w <= widest]:
+        if width > 1 and not all(vectorizes(storage(o).at(at), coords[-1], width) for o, at in outputs.items()):
+            continue
+        trial = parameters.clone()
+        builder = FunctorBuilder(group.inside, coords, coords[-1], width, trial, storage, {start: (index, acc)})
+        for o, at in outputs.items():
+            builder.store(o, at, builder.value(o, at))
+        scattered = sum(mode == "element" for _, _, mode in builder.reads)
+        if best is None or scattered < best[0]:
+            best = (scattered, trial, finish(builder, name, comment, signature, element.format(type=c_type)))
+        if scattered == 0:
+            break
+    if best is None:  # nothing can be stored in vectors: a wide functor may still compute in them
+        trial = parameters.clone()
+        builder = FunctorBuilder(group.inside, coords, coords[-1], 1, trial, storage, {start: (index, acc)})
+        for o, at in outputs.items():
+            builder.store(o, at, builder.value(o, at))
+        best = (0, trial, finish(builder, name, comment, signature, element.format(type=c_type)))
+    parameters.adopt(best[1])
+    return best[2]
+
+
+def load_functor(
+    group: Group,
+    v: Value,
+    index: Index,
+    coords: Sequence[Symbol],
+    parameters: Parameters,
+    storage: StorageOf,
+    target: Target,
+    signature: str,
+    *,
+    name: str = "Load",
+    comment: str = "V neighbouring elements of the input",
+    vector: Symbol | None = None,
+    widest: int = 16,
+) -> FunctorText:
+    """The functor that computes ``v`` at ``index`` from memory (with the group's heads) into ``x``."""
+    vector = vector or coords[-1]
+    assert group.anchor is not None
+    inside = group.inside - {group.anchor}
+    best: tuple[int, Parameters, FunctorText] | None = None
+    sources = [w for w in group.inputs] or [v]
+    for width in [w for w in widths(sources, target) if w <= widest]:
+        trial = parameters.clone()
+        builder = FunctorBuilder(inside, coords, vector, width, trial, storage)
+        ref = builder.value(v, index)
+        builder.emit(f"x[j] = {ref.text};", False)
+        scattered = sum(mode == "element" for _, _, mode in builder.reads)
+        if best is None or scattered < best[0]:
+            best = (scattered, trial, finish(builder, name, comment, signature, f"{v.type.dtype.compute_c} (&x)[V]"))
+        if scattered == 0:
+            break
+    assert best is not None
+    parameters.adopt(best[1])
+    return best[2]
+
+
+def locate(v: Value, index: Index, storage: StorageOf) -> tuple[Value, Dim]:
+    """The memory behind ``v`` at ``index``, looking through views: (root, offset in elements)."""
+    while is_view(v.producer):
+        assert v.producer is not None
+        index = source_index(v.producer, index)
+        v = v.producer.input
+    s = storage(v)
+    return s.root, s.at(index)
+
+
+def linear(offset: Dim, coords: Sequence[Symbol]) -> tuple[Dim, tuple[Dim, ...]] | None:
+    """``(rest, strides)`` with ``offset = rest + Σ stride · coord`` and none of the coordinates elsewhere; None if there is no such form."""
+    if isinstance(offset, int):
+        return offset, (0,) * len(coords)
+    strides: list[Dim] = [0] * len(coords)
+    rest: Dim = offset.const
+    wanted = frozenset(coords)
+    for product, c in offset.terms:
+        hits = [a for a in product if isinstance(a, Symbol) and a in wanted]
+        others = tuple(a for a in product if a not in hits)
+        mentioned = any(wanted & symbols(Sum((((a,), 1),))) for a in others)
+        if mentioned or len(hits) > 1:
+            return None
+        term: Dim = Sum(((others, c),)) if others else c
+        if hits:
+            at = coords.index(hits[0])
+            strides[at] = strides[at] + term
+        else:
+            rest = rest + term
+    return rest, tuple(strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """An operand of a contraction: ``rest`` (over the batch coordinate) + row · stride_row + col · stride_col, in elements of ``root``."""
+
+    value: Value
+    root: Value
+    rest: Dim
+    stride_row: Dim
+    stride_col: Dim
+
+    @property
+    def alignment(self) -> int:
+        """Elements to which every row or column start is aligned (the gcd of offset and the stride that is not 1)."""
+        from math import gcd
+
+        other = self.stride_row if self.stride_col == 1 else self.stride_col
+        return gcd(divisor(self.rest), divisor(other)) or 1 << 20
+
+
+def matrix(v: Value, index: Index, row: Symbol, col: Symbol, storage: StorageOf) -> Matrix | None:
+    """``v`` as a matrix over ``row`` and ``col``; None if its elements do not lie at strides."""
+    root, offset = locate(v, index, storage)
+    form = linear(offset, (row, col))
+    if form is None:
+        return None
+    return Matrix(v, root, form[0], form[1][0], form[1][1])
+
+
+def member(text_type: str, name: str, d: Dim, parameters: Parameters) -> tuple[str, str | None]:
+    """A struct member: (declaration, initializer or None when it is a constant)."""
+    if isinstance(d, int):
+        return f"static constexpr {text_type} {name} = {d};", None
+    return f"{text_type} {name};", c_expr(d, parameters.dim)
+
+
+def matrix_struct(name: str, comment: str, m: Matrix, majors: tuple[str, str], parameters: Parameters, width: int = 1) -> tuple[tuple[str, ...], str]:
+    """The struct that describes ``m`` to a kernel, as lines, and the expression that makes one. ``majors`` name the axis that is contiguous
+    when stride_col, respectively stride_row, is 1."""
+    pointer = parameters.pointer(m.root, const=True)
+    c_type = m.root.type.dtype.c
+    major = majors[0] if m.stride_col == 1 else majors[1] if m.stride_row == 1 else "none"
+    lines = [f"struct {name} {{  // {comment}", f"  using type = {c_type};", f"  static constexpr Major major = Major::{major};",
+             f"  static constexpr int width = {width};", f"  const {c_type}* data;"]  # fmt: skip
+    init = [pointer]
+    dims: dict[str, None] = {}
+
+    def dim_name(s: Symbol) -> str:
+        if s.name == "batch":
+            return s.name
+        dims[s.name] = None
+        return parameters.dim(s)
+
+    for label, d in (("stride_row", m.stride_row), ("stride_col", m.stride_col)):
+        declaration, value = member("int64_t", label, d, parameters)
+        lines.append("  " + declaration)
+        if value is not None:
+            init.append(value)
+    offset = c_expr(m.rest, dim_name)
+    for d in dims:
+        lines.append(f"  int64_t {d};")
+        init.append(d)
+    shown = "batch" if any(s.name == "batch" for s in symbols(m.rest)) else "/*batch*/"
+    lines.append(f"  AITC_FN const {c_type}* matrix(int {shown}) const {{ return data{'' if offset == '0' else ' + ' + offset}; }}")
+    lines.append("};")
+    return tuple(lines), f"{name}{{{', '.join(init)}}}"
+
+
+def constant_array(v: Value) -> "object | None":
+    """The array behind a constant, seen through its views; None if ``v`` is not constant."""
+    path: list[Node] = []
+    root = v
+    while is_view(root.producer):
+        assert root.producer is not None
+        path.append(root.producer)
+        root = root.producer.input
+    if root.const is None:
+        return None
+    array = root.const
+    for node in reversed(path):
+        array = node.op.reference(array, node.attrs)
+    return array

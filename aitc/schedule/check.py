@@ -1,0 +1,60 @@
+"""What has to be true of every Plan, always checked: a mistake here would be wrong results, silently."""
+
+from __future__ import annotations
+
+from aitc.ir.dim import bounds
+from aitc.schedule.plan import Buffer, Plan, PointerArg, Space, TensorMapArg
+
+
+class InvalidPlan(Exception):
+    """A defect of the scheduler; the message lists what is wrong."""
+
+
+def check_plan(plan: Plan) -> Plan:
+    """Returns ``plan``. Raises InvalidPlan if buffers that live at the same time overlap, or something names what is not there."""
+    problems: list[str] = []
+    buffers = {b.name: b for b in plan.buffers}
+    kernels = {k.entry for k in plan.kernels}
+    if len(buffers) != len(plan.buffers):
+        problems.append("two buffers have one name")
+    problems += [f"{p.name} is in buffer {p.buffer}, which is not there" for p in (*plan.inputs, *plan.outputs) if p.buffer not in buffers]
+    for i, launch in enumerate(plan.launches):
+        if launch.entry not in kernels:
+            problems.append(f"{launch.name} launches {launch.entry}, which is not there")
+        for arg in launch.args:
+            if not isinstance(arg, (PointerArg, TensorMapArg)):
+                continue
+            b = buffers.get(arg.buffer)
+            if b is None:
+                problems.append(f"{launch.name} uses buffer {arg.buffer}, which is not there")
+            elif b.space is Space.ARENA and not b.first <= i <= b.last:
+                problems.append(f"{launch.name} (launch {i}) uses buffer {b.name}, which lives from {b.first} to {b.last}")
+            elif isinstance(arg, PointerArg) and not arg.const and b.space in (Space.INPUT, Space.WEIGHT):
+                problems.append(f"{launch.name} writes buffer {b.name}, which is read-only")
+    problems += _overlaps([b for b in plan.buffers if b.space is Space.ARENA and b.offset >= 0], plan.arena_bytes)
+    problems += [f"weights {a.name} and {b.name} overlap" for a, b in _pairs(plan) if a.offset + a.upper_bytes > b.offset]
+    if problems:
+        raise InvalidPlan("the plan does not hold together:\n  " + "\n  ".join(problems[:20]))
+    return plan
+
+
+def _pairs(plan: Plan) -> list[tuple[Buffer, Buffer]]:
+    weights = sorted((b for b in plan.buffers if b.space is Space.WEIGHT), key=lambda b: b.offset)
+    return list(zip(weights, weights[1:]))
+
+
+def _overlaps(arena: list[Buffer], arena_bytes: int) -> list[str]:
+    """Overlapping pairs, by a sweep over launches: the buffers that are live, sorted by offset, are compared with their neighbours."""
+    problems = []
+    live: list[Buffer] = []
+    for b in sorted(arena, key=lambda b: b.first):
+        live = [o for o in live if o.last >= b.first]
+        for o in live:
+            if b.offset < o.offset + o.upper_bytes and o.offset < b.offset + b.upper_bytes:
+                problems.append(f"{b.name} and {o.name} live at the same time and overlap")
+        live.append(b)
+        if 0 <= arena_bytes < b.offset + b.upper_bytes:
+            problems.append(f"{b.name} ends behind the arena")
+        if isinstance(b.bytes, int) and b.bytes > b.upper_bytes or bounds(b.bytes)[1] < 0:
+            problems.append(f"{b.name} has room for {b.upper_bytes} bytes and holds {b.bytes}")
+    return problems
