@@ -1,0 +1,87 @@
+"""aitc beside ONNX Runtime on this machine's CPU, batch 1, both with the same number of threads, in one process.
+
+`python -m bench.cpu` needs the extra [models] (torch exports the networks once, into out/bench/models/).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+
+from bench import measure, record
+from bench.product import compile_model, full_model
+from models import catalog
+
+DEFAULT = ("resnet50", "bert_base", "mobilenet_v3")
+BAR = 1.5  # times ONNX Runtime's latency
+
+
+def bench_one(name: str, calls: int, threads: int, out: Path) -> dict[str, object]:
+    """One row: both latencies, their ratio (below 1: aitc is faster), and how far the results are apart."""
+    import onnxruntime
+
+    import aitc
+
+    path = full_model(name)
+    architecture = catalog.find(name)
+    from models.inputs import make_inputs
+
+    feed = make_inputs(architecture.inputs("full"), architecture.dims("full"), seed=1)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feed = {i.name: feed[i.name] for i in session.get_inputs()}
+    compiled = compile_model(path, out / name, "cpu", "--no-verify")
+    network = aitc.load(compiled.folder)
+    ours, theirs = network(**feed), session.run(None, feed)
+    difference = max(float(np.abs(a - b).max() / max(1e-6, float(np.abs(b).max()))) for a, b in zip(ours, theirs))
+    arrays = list(feed.values())
+    figures = measure.in_turns(
+        {
+            "aitc": measure.wall(lambda: network(*arrays)),
+            "onnxruntime": measure.wall(lambda: session.run(None, feed)),
+        },
+        calls,
+    )
+    ratio = figures["aitc"]["median_ms"] / figures["onnxruntime"]["median_ms"]
+    return {
+        "model": name,
+        "dims": dict(architecture.dims("full")),
+        "threads": threads,
+        "latency": figures,
+        "ratio": round(ratio, 3),
+        "max_difference": difference,  # of the largest value of each output
+        "compile_s": round(compiled.seconds, 2),
+    }
+
+
+@click.command()
+@click.option("--models", default=",".join(DEFAULT), show_default=True, help="Names of the catalog, comma-separated.")
+@click.option("--calls", default=50, show_default=True, help="Timed calls of each.")
+@click.option("--threads", type=int, help="Default: the cores this process may use.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("out/bench/cpu"), show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), help="Folder of the result; bench/results by default.")
+def main(models: str, calls: int, threads: int | None, out: Path, results: Path | None) -> None:
+    """Latency of aitc and ONNX Runtime on the CPU, side by side."""
+    used = threads or len(os.sched_getaffinity(0))
+    os.environ["AITC_NUM_THREADS"] = str(used)
+    rows = []
+    for name in models.split(","):
+        row = bench_one(name, calls, used, out)
+        rows.append(row)
+        latency = row["latency"]
+        assert isinstance(latency, dict)
+        line = ", ".join(
+            f"{who} {f['median_ms']:.2f} ms ({f['p10_ms']:.2f} to {f['p90_ms']:.2f})" for who, f in latency.items()
+        )
+        click.echo(f"{name}: {line}; ratio {row['ratio']} (bar {BAR}), difference {row['max_difference']:.1e}")
+    click.echo(record.write("cpu", rows, record.cpu_name(), results), err=True)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

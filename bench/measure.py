@@ -1,0 +1,49 @@
+"""Latencies to figures, and contenders in turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+Sampler = Callable[[int], Sequence[float]]  # how many calls -> seconds of each
+
+
+def summary(seconds: Sequence[float]) -> dict[str, float]:
+    """Median, tenth and ninetieth percentile and minimum in ms, and the number of samples."""
+    ordered = sorted(seconds)
+    last = len(ordered) - 1
+    return {
+        "median_ms": round(statistics.median(ordered) * 1e3, 5),
+        "p10_ms": round(ordered[round(0.1 * last)] * 1e3, 5),
+        "p90_ms": round(ordered[round(0.9 * last)] * 1e3, 5),
+        "min_ms": round(ordered[0] * 1e3, 5),
+        "samples": len(ordered),
+    }
+
+
+def wall(call: Callable[[], object]) -> Sampler:
+    """Samples of `call` by the wall clock."""
+
+    def sample(calls: int) -> list[float]:
+        seconds = []
+        for _ in range(calls):
+            start = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+    return sample
+
+
+def in_turns(contenders: Mapping[str, Sampler], calls: int, rounds: int = 5) -> dict[str, dict[str, float]]:
+    """Summaries by name. Each round gives every contender calls/rounds calls, so that a clock or a neighbour that
+    changes on the way hits all of them; the first round warms up and is thrown away."""
+    each = max(1, calls // rounds)
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name, sample in contenders.items():
+            taken = sample(each)
+            if turn:
+                seconds[name] += taken
+    return {name: summary(taken) for name, taken in seconds.items()}

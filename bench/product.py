@@ -1,0 +1,77 @@
+"""aitc as its users see it: the command line and `aitc.load`; models at full size from the catalog."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.record import ROOT
+from models import catalog
+
+MODELS = ROOT / "out" / "bench" / "models"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A finished compile: its folder, the seconds the command took, and its report (<name>.json)."""
+
+    folder: Path
+    seconds: float
+    report: Mapping[str, Any] = field(repr=False)
+
+
+def aitc() -> str:
+    """The `aitc` program of this Python, else of the PATH; SystemExit when it is not installed."""
+    beside = Path(sys.executable).parent / "aitc"
+    found = str(beside) if beside.exists() else shutil.which("aitc")
+    if found is None:
+        raise SystemExit("aitc is not installed: run `pip install -e .` first")
+    return found
+
+
+def compile_model(
+    model: Path,
+    folder: Path,
+    target: str,
+    *flags: str,
+    environment: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> Compiled:
+    """`aitc compile`; RuntimeError with its stderr when it fails, subprocess.TimeoutExpired past `timeout` seconds."""
+    command = [aitc(), "compile", str(model), "--target", target, "-o", str(folder), "--json", *flags]
+    start = time.perf_counter()
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(environment or {})},
+        timeout=timeout,
+    )
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} exited with {done.returncode}:\n{done.stderr[-2000:]}")
+    return Compiled(folder, seconds, json.loads(done.stdout))
+
+
+def full_model(name: str, **dims: int) -> Path:
+    """A catalog model at full size by the new exporter, static, made once per dims. Needs torch."""
+    architecture = catalog.find(name)
+    bound = {**architecture.dims("full"), **dims}
+    path = MODELS / f"{name}-{'-'.join(f'{k}{v}' for k, v in bound.items())}.onnx"
+    if not path.exists():
+        from models.export import export
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        export(architecture, part, dims=bound)
+        part.replace(path)
+    return path

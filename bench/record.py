@@ -1,0 +1,81 @@
+"""Where figures go: bench/results/<name>.json with what is needed to judge and repeat them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = RESULTS.parent.parent
+
+Row = Mapping[str, object]
+
+
+def write(name: str, rows: Sequence[Row], device: str, results: Path | None = None) -> Path:
+    """Write `rows`, measured on `device`, and return the path. Rows of an earlier run with other keys stay out."""
+    folder = results or RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    about = {
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "device": device,
+        "command": shlex.join(["python", "-m", f"bench.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "versions": versions(),
+    }
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"about": about, "rows": list(rows)}, indent=1) + "\n")
+    part.replace(path)
+    return path
+
+
+def commit() -> str:
+    """The commit measured, with `+` when files differ from it; $AITC_COMMIT where there is no repository."""
+    told = os.environ.get("AITC_COMMIT")
+    if told:
+        return told
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git(
+            "status", "--porcelain", "--untracked-files=no", "--", "aitc", "cli", "codegen_templates", "bench"
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that matter to a figure, as far as they are installed, and of Python."""
+    found = {"python": platform.python_version()}
+    for package in ("torch", "torchvision", "timm", "transformers", "triton", "onnx", "onnxruntime", "numpy"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu_name() -> str:
+    """The processor and the number of cores this process may use."""
+    model = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    return f"{model}, {len(os.sched_getaffinity(0))} cores"
