@@ -119,8 +119,8 @@ def emit(plan: Plan) -> dict[str, str]:
     else:
         files["images.cpp"] = render("project/images.cpp.j2", context)
     for kernel in plan.kernels:
-        files[kernel_path(plan, kernel.entry)] = render(f"kernels/{kernel.template}.j2", kernel.context, entry=kernel.entry, banner=banner(kernel.entry, kernel.locs))
-    files.update(_headers(files.values()))
+        files[kernel_path(plan, kernel.entry)] = render(f"kernels/{kernel.template}.j2", kernel.context, c=kernel.context)
+    files.update(_headers(files.values(), skip="aitc/gpu/" if plan.api == "cpu" else "aitc/cpu/"))
     return dict(sorted(files.items()))
 
 
@@ -129,14 +129,14 @@ def kernel_path(plan: Plan, entry: str) -> str:
     return f"kernels/{entry}.{SUFFIX[plan.api]}"
 
 
-def _headers(texts: Iterable[str]) -> dict[str, str]:
-    """All headers under include/aitc that ``texts`` include, directly or not."""
+def _headers(texts: Iterable[str], skip: str) -> dict[str, str]:
+    """All headers under include/aitc that ``texts`` include, directly or not, but those of the other back end (folder ``skip``)."""
     found: dict[str, str] = {}
     waiting = list(texts)
     while waiting:
         for header in re.findall(r'^\s*#\s*include\s+"(aitc/[^"]+)"', waiting.pop(), re.MULTILINE):
             path = f"include/{header}"
-            if path not in found and template_root().joinpath(*path.split("/")).is_file():
+            if path not in found and not header.startswith(skip) and template_root().joinpath(*path.split("/")).is_file():
                 found[path] = read_template_file(path)
                 waiting.append(found[path])
     return found
@@ -145,12 +145,8 @@ def _headers(texts: Iterable[str]) -> dict[str, str]:
 # ---- names and expressions
 
 
-def banner(name: str, locs: Sequence[Loc], note: str = "") -> str:
-    """``name: Conv "/conv1", Relu "/relu"``, wrapped; what a generated piece of code was made from."""
-    return "\n".join(_banner_lines(name, locs, note))
-
-
 def _banner_lines(name: str, locs: Sequence[Loc], note: str) -> list[str]:
+    """``name: Conv "/conv1", Relu "/relu" | note``, wrapped: what a launch was made from."""
     nodes = ", ".join(f'{loc.op_type} "{loc.name}"' if loc.name else f"{loc.op_type} #{loc.index}" for loc in locs)
     text = comment(name + (f": {nodes}" if nodes else "") + (f" | {note}" if note else ""))
     return textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False) or [name]
@@ -320,7 +316,7 @@ def _context(plan: Plan) -> ProjectContext:
         model=comment(plan.model),
         model_literal=c_string(plan.model),
         targets=", ".join(plan.targets),
-        digest=plan.weights_digest.ljust(64, "0"),
+        digest=plan.weights_digest,
         weights_bytes=plan.weights_bytes,
         arena_bytes=plan.arena_bytes,
         state_bytes=plan.state_bytes,

@@ -1,0 +1,234 @@
+"""Runs CMake and Ninja on a generated project, with an object cache, a bound on parallel jobs, progress, and errors led back to ONNX nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aitc.build import cache
+from aitc.build.output import io_error
+from aitc.build.toolchain import Toolchain
+from aitc.build.weights import append_weights, write_weights
+from aitc.emit.project import SUFFIX
+from aitc.errors import AitcError, Diagnostic, Exit, Loc
+from aitc.schedule.plan import Plan
+
+Progress = Callable[[int, int, str], None]  # objects done, objects in all, what was finished last
+JOB_BYTES = {"cpu": 500 << 20, "cuda": 700 << 20, "hip": 700 << 20}  # memory that one compiler may take
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """``jobs`` 0: as many as cores and memory allow. ``weights_file``: keep the weights beside the library. ``isas``: of cpu kernels, () for all."""
+
+    jobs: int = 0
+    weights_file: bool = False
+    isas: tuple[str, ...] = ()
+    keep_build: Path | None = None  # a folder for CMake's build tree, for those who want to look into it
+    use_cache: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """Paths inside the output folder; ``compiled`` and ``cached`` count objects; ``log`` is what the compilers said."""
+
+    library: Path
+    executable: Path
+    header: Path
+    sources: Path
+    compiled: int
+    cached: int
+    seconds: float
+    log: str
+
+
+def default_jobs(api: str) -> int:
+    """Cores this process may use, and no more jobs than the free memory holds."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _available_bytes() // JOB_BYTES[api]))
+
+
+def _available_bytes() -> int:
+    """Free memory of the machine or of the control group, whichever is less."""
+    available = 1 << 62
+    try:
+        match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+        if match:
+            available = int(match.group(1)) << 10
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        if limit != "max":
+            available = min(available, int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii")))
+    except (OSError, ValueError):
+        pass
+    return max(available, 0)
+
+
+def write_project(plan: Plan, files: Mapping[str, str], folder: Path, weights: bool = True) -> None:
+    """Writes the generated sources, and the weights that the project appends to the library."""
+    for path, text in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    if weights and plan.weights_bytes:
+        write_weights(plan, folder / "weights.bin")
+
+
+def build(plan: Plan, files: Mapping[str, str], out: Path, toolchain: Toolchain, options: BuildOptions = BuildOptions(), progress: Progress | None = None) -> BuildResult:
+    """Builds ``files`` into ``out`` (an existing folder, usually a staged one): src/, the library, the executable and the header.
+
+    Raises AitcError: TOOLCHAIN when a compiler fails, naming the ONNX nodes; IO when something cannot be written.
+    """
+    began = time.monotonic()
+    sources = out / "src"
+    try:
+        write_project(plan, files, sources, weights=not options.weights_file)
+        if options.weights_file and plan.weights_bytes:
+            write_weights(plan, out / f"{plan.name}.weights")
+        library, program = out / f"lib{plan.name}.so", out / plan.name
+        folder = cache.cache_folder() if options.use_cache else ""
+        key = _project_key(files, toolchain, options)
+        compiled = cached = 0
+        log = ""
+        if folder and cache.fetch(cache.entry_path(folder, key, ".so"), str(library)) and cache.fetch(cache.entry_path(folder, key, ".exe"), str(program)):
+            cached = _object_count(plan, options)
+        else:
+            with tempfile.TemporaryDirectory(prefix="aitc-build-", ignore_cleanup_errors=True) as temporary:
+                tree = options.keep_build or Path(temporary)
+                log = _configure_and_make(plan, sources, tree, toolchain, options, folder, progress)
+                compiled, cached = _counts(tree)
+                shutil.copyfile(tree / f"lib{plan.name}.so", library)
+                shutil.copyfile(tree / plan.name, program)
+            if folder:
+                cache.keep(str(library), cache.entry_path(folder, key, ".so"))
+                cache.keep(str(program), cache.entry_path(folder, key, ".exe"))
+                cache.prune(folder, cache.limit_bytes())
+        for path in (library, program):
+            path.chmod(0o755)
+        if not options.weights_file and plan.weights_bytes:
+            append_weights(library, sources / "weights.bin")
+        header = out / f"{plan.name}.h"
+        header.write_text(files[header.name], encoding="utf-8")
+    except OSError as e:
+        raise io_error(e, Path(e.filename or out), "write") from e
+    return BuildResult(library, program, header, sources, compiled, cached, time.monotonic() - began, log)
+
+
+def _project_key(files: Mapping[str, str], toolchain: Toolchain, options: BuildOptions) -> str:
+    digest = hashlib.sha256(f"{toolchain.identity} {toolchain.cmake.version} {options.isas}".encode())
+    for path, text in sorted(files.items()):
+        digest.update(f"{path}\0{len(text)}\0{text}".encode())
+    return digest.hexdigest()
+
+
+def _object_count(plan: Plan, options: BuildOptions) -> int:
+    return len(plan.kernels) * (max(1, len(options.isas) or 2) if plan.api == "cpu" else 1) + 2
+
+
+def _counts(tree: Path) -> tuple[int, int]:
+    try:
+        marks = (tree / "cache.log").read_bytes()
+    except OSError:
+        return 0, 0
+    return marks.count(b"-"), marks.count(b"+")
+
+
+def configure_arguments(toolchain: Toolchain, options: BuildOptions, launcher: bool) -> list[str]:
+    """-D arguments for the generated project. The weights are appended by ``build``, so that the cached library has none."""
+    arguments = ["-DAITC_WEIGHTS=none", f"-DCMAKE_CXX_COMPILER={toolchain.cxx.path}", f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja.path}"]
+    if launcher:
+        arguments.append(f"-DAITC_LAUNCHER={sys.executable};-I;-S;{cache.__file__}")
+    if toolchain.api == "cuda" and toolchain.device:
+        arguments += [f"-DAITC_NVCC={toolchain.device.path}", f"-DAITC_CUDA_ROOT={toolchain.device.root}"]
+    if toolchain.api == "hip" and toolchain.device:
+        arguments.append(f"-DAITC_HIPCC={toolchain.device.path}")
+    if options.isas:
+        arguments.append(f"-DAITC_ISAS={';'.join(options.isas)}")
+    return arguments
+
+
+def _configure_and_make(
+    plan: Plan, sources: Path, tree: Path, toolchain: Toolchain, options: BuildOptions, folder: str, progress: Progress | None
+) -> str:
+    tree.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "NINJA_STATUS": "[%f/%t] ", "AITC_CACHE_DIR": folder, "AITC_CACHE_TOOLCHAIN": toolchain.identity, "AITC_CACHE_LOG": str(tree / "cache.log")}
+    configure = [toolchain.cmake.path, "-S", str(sources), "-B", str(tree), "-G", "Ninja", *configure_arguments(toolchain, options, bool(folder))]
+    log: list[str] = []
+    if _stream(configure, environment, log, None) != 0:
+        raise AitcError(
+            Diagnostic("B03", "CMake cannot configure the generated project", stage="build", detail=tuple(_tail(log)), help="is the compiler complete? See `aitc list toolchains`"),
+            Exit.TOOLCHAIN,
+        )
+    jobs = options.jobs or default_jobs(plan.api)
+
+    def line(text: str) -> None:
+        match = re.match(r"\[(\d+)/(\d+)\] (.*)", text)
+        if match and progress:
+            progress(int(match.group(1)), int(match.group(2)), match.group(3))
+
+    start = len(log)
+    if _stream([toolchain.ninja.path, "-C", str(tree), "-j", str(jobs)], environment, log, line) != 0:
+        raise build_error(plan, log[start:])
+    return "\n".join(log)
+
+
+def _stream(command: list[str], environment: Mapping[str, str], log: list[str], each: Callable[[str], None] | None) -> int:
+    """Runs a command in a process group of its own, which dies with this call (Ctrl-C, errors). Returns the exit status."""
+    with subprocess.Popen(
+        command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for text in process.stdout:
+                log.append(text.rstrip("\n"))
+                if each:
+                    each(log[-1])
+            return process.wait()
+        except BaseException:
+            try:
+                os.killpg(process.pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+            raise
+
+
+def _tail(log: list[str], count: int = 20) -> list[str]:
+    return [text for text in log if text.strip()][-count:]
+
+
+def build_error(plan: Plan, log: list[str]) -> AitcError:
+    """The failure in ninja's output, led back to the ONNX nodes that the failing file was made from."""
+    text = "\n".join(log)
+    if re.search(r"No space left on device", text):
+        return AitcError(Diagnostic("B04", "the disk is full", stage="build", detail=tuple(_tail(log, 4)), help="TMPDIR and AITC_CACHE_DIR say where objects go"), Exit.IO)
+    failed = _failed_kernels(text, plan.api)
+    locs: dict[str, tuple[Loc, ...]] = {k.entry: k.locs for k in plan.kernels}
+    errors = [t for t in log if re.search(r"\berror\b|undefined reference|fatal:", t)] or _tail(log, 8)
+    if not failed:
+        return AitcError(Diagnostic("B02", "the compiler failed", stage="build", detail=tuple(errors[:12])), Exit.TOOLCHAIN)
+    found = []
+    for entry in failed:
+        mine = [t for t in errors if entry in t] or errors
+        found.append(
+            Diagnostic("B02", f"the compiler failed on kernel {entry}", locs.get(entry, ()), "build", tuple(mine[:6]), "this is a defect of aitc: please report it with the output of --dump")
+        )
+    return AitcError(found, Exit.TOOLCHAIN)
+
+
+def _failed_kernels(text: str, api: str) -> list[str]:
+    """Entries of the kernels whose compile failed, in order: ninja names the output, the next lines the command."""
+    entries: dict[str, None] = {}
+    for block in re.split(r"^FAILED: ", text, flags=re.MULTILINE)[1:]:
+        match = re.search(rf"kernels/(\w+)\.{SUFFIX[api]}\b", block)
+        if match:
+            entries[match.group(1)] = None
+    return list(entries)

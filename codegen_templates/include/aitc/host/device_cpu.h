@@ -1,0 +1,180 @@
+// The run time on cpu: kernels are called, memory is the caller's.
+#pragma once
+#include <sys/mman.h>
+#include <time.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aitc/host/program.h"
+#include "aitc/host/weights.h"
+
+namespace aitc::host {
+
+inline double now_seconds() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+}
+
+// ---- instruction sets: each kernel exists once for each that the library was built for
+enum class Isa { native, avx2, avx512 };
+
+inline bool isa_available(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  if (isa == Isa::avx512)
+    return isa_available(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#endif
+  return isa == Isa::native;
+}
+inline const char* isa_name(Isa isa) { return isa == Isa::avx2 ? "avx2" : isa == Isa::avx512 ? "avx512" : "native"; }
+
+}  // namespace aitc::host
+
+// The generated kernels.h defines `Kernels`, table.cpp one of these for each instruction set that the build was told to make (AITC_WITH_*).
+struct Kernels;
+extern const Kernels kernels_native, kernels_avx2, kernels_avx512;
+
+namespace aitc::host {
+
+// The best that this processor runs; the environment variable AITC_ISA=avx2 asks for that one. Throws NO_DEVICE if there is none.
+inline const Kernels& choose_kernels() {
+  struct Built {
+    Isa isa;
+    const Kernels* kernels;
+  };
+  static const Built built[] = {
+#ifdef AITC_WITH_avx512
+      {Isa::avx512, &kernels_avx512},
+#endif
+#ifdef AITC_WITH_avx2
+      {Isa::avx2, &kernels_avx2},
+#endif
+#ifdef AITC_WITH_native
+      {Isa::native, &kernels_native},
+#endif
+  };
+  const char* wanted = getenv("AITC_ISA");
+  std::string names;
+  for (const Built& b : built) {
+    if (isa_available(b.isa) && (wanted == nullptr || strcmp(wanted, isa_name(b.isa)) == 0)) return *b.kernels;
+    names += (names.empty() ? "" : ", ") + std::string(isa_name(b.isa));
+  }
+  throw Error(AITC_NO_DEVICE, format("this library holds code for %s: not for this processor%s%s", names.c_str(), wanted ? ", or not for AITC_ISA=" : "", wanted ? wanted : ""));
+}
+
+// ---- one run
+struct Run {
+  char* arena;
+  const char* weights;
+  char* state;
+  char* const* inputs;
+  char* const* outputs;
+  double* launch_seconds;  // null, or where each launch's time is added
+
+  template <typename... Parameters, typename... Args>
+  void launch(int index, void (*kernel)(Parameters...), Args... args) const {
+    if (launch_seconds == nullptr) return kernel(static_cast<Parameters>(args)...);
+    const double begin = now_seconds();
+    kernel(static_cast<Parameters>(args)...);
+    launch_seconds[index] += now_seconds() - begin;
+  }
+  void copy(char* to, const char* from, int64_t bytes) const {
+    if (bytes > 0 && to != from) memmove(to, from, size_t(bytes));
+  }
+};
+
+// Zeroed pages that cost nothing until they are touched: an arena for the largest shapes is paid for by the shapes that come.
+class Pages {
+ public:
+  explicit Pages(uint64_t bytes) : bytes_(size_t(bytes)) {
+    if (bytes_ == 0) return;
+    void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) throw Error(AITC_OUT_OF_MEMORY, format("cannot reserve %zu bytes", bytes_));
+    madvise(data, bytes_, MADV_HUGEPAGE);
+    data_ = static_cast<char*>(data);
+  }
+  Pages(const Pages&) = delete;
+  ~Pages() {
+    if (data_) munmap(data_, bytes_);
+  }
+  char* data() const { return data_; }
+
+ private:
+  char* data_ = nullptr;
+  size_t bytes_;
+};
+
+inline int device_count() { return 1; }
+
+inline void* device_allocate(int, size_t bytes) {
+  void* data = aligned_alloc(64, (bytes + 64) / 64 * 64);
+  if (data == nullptr) throw Error(AITC_OUT_OF_MEMORY, format("cannot allocate %zu bytes", bytes));
+  return data;
+}
+inline void device_release(int, void* data) { free(data); }
+inline void device_copy(int, void* to, const void* from, size_t bytes) {
+  if (bytes) memcpy(to, from, bytes);
+}
+
+// What one instance owns, and how it runs.
+class Executor {
+ public:
+  Executor(const Program& program, int device, const char* weights_path) : program_(program), arena_(program.arena_bytes), state_(program.state_bytes) {
+    if (device != 0) throw Error(AITC_NO_DEVICE, format("there is no cpu device %d: use 0", device));
+    choose_kernels();
+    open_weights(weights_, weights_path, program.name, program.digest, program.weights_bytes);
+  }
+
+  std::string device_name() const {
+    std::string name = "cpu";
+    if (FILE* file = fopen("/proc/cpuinfo", "r")) {
+      char line[256];
+      while (fgets(line, sizeof(line), file))
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
+          name = strchr(line, ':') + 2;
+          name.erase(name.find_last_not_of("\n ") + 1);
+          break;
+        }
+      fclose(file);
+    }
+    return name;
+  }
+
+  void run(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, void*) { run_timed(sizes, inputs, outputs, nullptr); }
+
+  void bench(const Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds, double* launch_seconds) {
+    std::vector<std::unique_ptr<Pages>> memory;
+    std::vector<aitc_tensor> outputs;
+    for (int i = 0; i < program_.output_count; ++i) {
+      memory.emplace_back(new Pages(sizes.bytes[size_t(program_.input_count + i)]));
+      outputs.push_back({memory.back()->data(), nullptr, 0, program_.outputs[i].dtype, AITC_MEMORY_HOST});
+    }
+    for (int i = -warmup; i < iterations; ++i) {
+      const double begin = now_seconds();
+      run_timed(sizes, inputs, outputs.data(), nullptr);
+      if (i >= 0) seconds[i] = now_seconds() - begin;
+    }
+    if (launch_seconds == nullptr || iterations <= 0) return;
+    for (int i = 0; i < program_.launch_count; ++i) launch_seconds[i] = 0;
+    for (int i = 0; i < iterations; ++i) run_timed(sizes, inputs, outputs.data(), launch_seconds);
+    for (int i = 0; i < program_.launch_count; ++i) launch_seconds[i] /= iterations;
+  }
+
+ private:
+  void run_timed(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, double* launch_seconds) {
+    std::vector<char*> in, out;
+    for (int i = 0; i < program_.input_count; ++i) in.push_back(static_cast<char*>(inputs[i].data));
+    for (int i = 0; i < program_.output_count; ++i) out.push_back(static_cast<char*>(outputs[i].data));
+    program_.run(Run{arena_.data(), weights_.data(), state_.data(), in.data(), out.data(), launch_seconds}, sizes.dims.data());
+  }
+
+  const Program& program_;
+  Weights weights_;
+  Pages arena_, state_;
+};
+
+}  // namespace aitc::host

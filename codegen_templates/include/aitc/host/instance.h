@@ -1,0 +1,86 @@
+// The C interface over an Executor: checks, locks and error texts. Include a device_*.h first.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "aitc/host/program.h"
+
+struct aitc_instance {
+  aitc::host::Executor executor;
+  const std::string device_name;
+  std::mutex mutex;  // runs take turns: they share one arena
+  aitc_instance(const aitc::host::Program& program, int device, const char* weights) : executor(program, device, weights), device_name(executor.device_name()) {}
+};
+
+namespace aitc::host {
+
+template <const Program& program>
+struct Library {
+  static aitc_status create(int device, const char* weights, aitc_instance** instance) {
+    return guarded([&] {
+      if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the place for the instance is null");
+      *instance = nullptr;
+      *instance = new aitc_instance(program, device, weights);
+    });
+  }
+  static void destroy(aitc_instance* instance) { delete instance; }
+  static const char* device_name(const aitc_instance* instance) { return instance ? instance->device_name.c_str() : ""; }
+
+  static aitc_status output_shapes(const aitc_tensor* inputs, size_t count, int64_t* shapes) {
+    return guarded([&] {
+      if (shapes == nullptr) throw Error(AITC_BAD_ARGUMENT, "the place for the shapes is null");
+      const Sizes sizes = bind_inputs(program, inputs, count, /*with_data*/ false);
+      for (size_t i = sizes.first_output_size; i < sizes.shapes.size(); ++i) *shapes++ = sizes.shapes[i];
+    });
+  }
+
+  static aitc_status run(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, const aitc_tensor* outputs, size_t output_count, void* stream) {
+    return guarded([&] {
+      if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
+      const Sizes sizes = bind_inputs(program, inputs, input_count);
+      check_outputs(program, sizes, outputs, output_count);
+      std::lock_guard<std::mutex> lock(instance->mutex);
+      instance->executor.run(sizes, inputs, outputs, stream);
+    });
+  }
+
+  static aitc_status bench(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup, int iterations, double* seconds, double* launch_seconds) {
+    return guarded([&] {
+      if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
+      if (seconds == nullptr || iterations < 0 || warmup < 0) throw Error(AITC_BAD_ARGUMENT, "bench needs a place for the times and counts that are not negative");
+      const Sizes sizes = bind_inputs(program, inputs, input_count);
+      std::lock_guard<std::mutex> lock(instance->mutex);
+      instance->executor.bench(sizes, inputs, warmup, iterations, seconds, launch_seconds);
+    });
+  }
+
+  static aitc_status allocate(int device, size_t bytes, void** data) {
+    return guarded([&] {
+      if (data == nullptr) throw Error(AITC_BAD_ARGUMENT, "the place for the pointer is null");
+      *data = device_allocate(device, bytes);
+    });
+  }
+  static void release(int device, void* data) {
+    guarded([&] { device_release(device, data); });
+  }
+  static aitc_status copy(int device, void* to, const void* from, size_t bytes) {
+    return guarded([&] { device_copy(device, to, from, bytes); });
+  }
+  static const char* error() { return last_error().c_str(); }
+  static int count() {
+    int devices = 0;
+    guarded([&] { devices = device_count(); });
+    return devices;
+  }
+
+  static const aitc_model* model() {
+    static const aitc_model table = {AITC_ABI_VERSION, uint32_t(sizeof(aitc_model)), program.name, program.api, program.targets, program.model, program.digest, program.input_count,
+                                     program.output_count, program.symbol_count, program.launch_count, program.inputs, program.outputs, program.symbols, program.launches, error, count,
+                                     create, destroy, device_name, output_shapes, run, bench, allocate, release, copy};
+    return &table;
+  }
+};
+
+}  // namespace aitc::host

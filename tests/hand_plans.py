@@ -1,0 +1,119 @@
+"""Plans written by hand: what the emitter, the build and the run time are tested with, without the compiler's earlier stages."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aitc.errors import Loc
+from aitc.ir import dim as dims
+from aitc.ir.dim import Dim
+from aitc.ir.dtype import F32, I64
+from aitc.schedule.plan import Buffer, DimArg, DimSource, KernelSource, Launch, Plan, PointerArg, Port, Space, Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What kernels/kernel.j2 asks of a context, filled by hand."""
+
+    entry: str
+    banner: tuple[str, ...]
+    parameters: tuple[str, ...]
+    call: tuple[str, ...]
+    headers: tuple[str, ...] = ("aitc/platform.h", "aitc/types.h")
+    index_type: str = "int64_t"
+    shape: tuple[()] = ()
+    structs: tuple[tuple[str, ...], ...] = ()
+    functors: tuple[()] = ()
+    threads: int = 256
+
+
+def kernel(entry: str, parameters: tuple[str, ...], members: str, body: str, construct: str, count: str, locs: tuple[Loc, ...] = ()) -> KernelSource:
+    """A map kernel whose body is the C++ statement ``body`` for element i."""
+    struct = (
+        "struct Body {",
+        f"  {members}",
+        "  template <int V> AITC_FN void operator()(int64_t i) const {",
+        f"    for (int j = 0; j < V; ++j, ++i) {{ {body} }}",
+        "  }",
+        "};",
+    )
+    context = Context(entry, ("by hand",), parameters, (f"for_each<1>({count}, Body{{{construct}}});",), structs=(struct,))
+    return KernelSource(entry, "map", "v1", "kernel", context, parameters, locs)
+
+
+def loc(index: int, name: str, op_type: str) -> Loc:
+    return Loc("hand.onnx", "main", index, name, op_type)
+
+
+def scale_then_shift(name: str = "hand", api: str = "cpu", target: str = "cpu", symbolic: bool = True, seed: int = 0) -> Plan:
+    """y[batch, 4] = x[batch, 4] * scale[4] + shift[4] in two launches, and n[1] = ids + 1; the third output repeats x."""
+    batch: Dim = dims.symbol("batch", 1, 8) if symbolic else 2
+    rng = np.random.default_rng(seed)
+    scale, shift = rng.normal(size=4).astype(np.float32), rng.normal(size=4).astype(np.float32)
+    multiply = kernel(
+        "multiply_0", ("const float* x", "const float* w", "float* y", "int64_t n"), "const float* x; const float* w; float* y;", "y[i] = x[i] * w[i % 4];", "x, w, y", "n",
+        (loc(0, "scale", "Mul"),),
+    )  # fmt: skip
+    add = kernel(
+        "add_1", ("const float* x", "const float* w", "float* y", "int n"), "const float* x; const float* w; float* y;", "y[i] = x[i] + w[i % 4];", "x, w, y", "n",
+        (loc(1, "shift", "Add"),),
+    )  # fmt: skip
+    increment = kernel("increment_2", ("const int64_t* x", "int64_t* y"), "const int64_t* x; int64_t* y;", "y[i] = x[i] + 1;", "x, y", "1", (loc(2, "", "Add"),))
+    count = dims.mul(batch, 4)
+    grid = (dims.ceildiv(count, 256), 1, 1)
+    blob = np.concatenate([scale, np.zeros(12, np.float32), shift]).view(np.uint8)
+    return Plan(
+        version=1,
+        name=name,
+        model="hand.onnx",
+        targets=(target,),
+        api=api,
+        precision="model",
+        dims=(DimSource("batch", "batch", 0, 0, 1, 8, 1, 2),) if symbolic else (),
+        inputs=(Port("x", F32, (batch, 4), "x"), Port("token/ids:0", I64, (1,), "ids", "ids:100")),
+        outputs=(Port("y", F32, (batch, 4), "y"), Port("n", I64, (1,), "n"), Port("x again", F32, (batch, 4), "x")),
+        buffers=(
+            Buffer("x", Space.INPUT, F32, dims.mul(count, 4), 128),
+            Buffer("ids", Space.INPUT, I64, 8, 8),
+            Buffer("scale", Space.WEIGHT, F32, 16, 16, 0),
+            Buffer("shift", Space.WEIGHT, F32, 16, 16, 64),
+            Buffer("t0", Space.ARENA, F32, dims.mul(count, 4), 128, 256),
+            Buffer("y", Space.OUTPUT, F32, dims.mul(count, 4), 128),
+            Buffer("n", Space.OUTPUT, I64, 8, 8),
+        ),
+        weights=(Weight("scale", F32, (4,), 0, 16, "", scale), Weight("shift", F32, (4,), 64, 16, "", shift)),
+        kernels=(multiply, add, increment),
+        launches=(
+            Launch(
+                "multiply_0", "multiply_0",
+                (PointerArg("x", "float", "x"), PointerArg("w", "float", "scale"), PointerArg("y", "float", "t0", const=False), DimArg("n", count)),
+                grid, (256, 1, 1), locs=multiply.locs,
+            ),
+            Launch(
+                "add_1", "add_1",
+                (PointerArg("x", "float", "t0"), PointerArg("w", "float", "shift"), PointerArg("y", "float", "y", const=False), DimArg("n", count, "int")),
+                grid, (256, 1, 1), locs=add.locs, note="in a launch of its own", overlap=api == "cuda",
+            ),
+            Launch("increment_2", "increment_2", (PointerArg("x", "int64_t", "ids"), PointerArg("y", "int64_t", "n", const=False)), (1, 1, 1), (32, 1, 1), locs=increment.locs),
+        ),
+        arena_bytes=512,
+        weights_bytes=80,
+        weights_digest=hashlib.sha256(blob.tobytes()).hexdigest(),
+        statistics=(("nodes", 3),),
+    )  # fmt: skip
+
+
+def expected(plan: Plan, x: np.ndarray, ids: np.ndarray) -> list[np.ndarray]:
+    """What ``scale_then_shift`` computes."""
+    scale, shift = (w.data for w in plan.weights)
+    return [x * scale + shift, ids + 1, x]
+
+
+def broken(plan: Plan) -> Plan:
+    """The plan with a second kernel that does not compile."""
+    bad = plan.kernels[1]
+    context = replace(bad.context, call=("this_is_no_function();",))
+    return replace(plan, kernels=(plan.kernels[0], replace(bad, context=context), plan.kernels[2]))
