@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from aitc.ir import content as contents
+from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim, Sum
 from aitc.ir.graph import Node, Value
 
@@ -114,3 +115,9 @@ def uses_symbols(attrs: Any) -> bool:
         if isinstance(x, Sum) or (isinstance(x, tuple) and any(isinstance(e, Sum) for e in x)):
             return True
     return False
+
+
+def like(b: Builder, node: Node, *inputs: Value | None) -> Value:
+    """A node with the op and attributes of ``node`` on other inputs."""
+    attrs = {f: getattr(node.attrs, f) for f in getattr(node.attrs, "__dataclass_fields__", ())}
+    return b.op(node.op.name, *inputs, **attrs)

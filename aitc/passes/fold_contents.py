@@ -33,7 +33,7 @@ def _fold(graph: Graph) -> int:
             if new is not None:
                 graph.replace_uses(v, new)
                 changed += 1
-        if not any(v.users or v in outputs and v in graph.outputs or v in captured for v in node.outputs):
+        if not any(v.users or v in graph.outputs or v in captured for v in node.outputs):
             graph.remove(node)
             changed += 1
     if builder.made:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,11 @@ _LOCS = 32  # a value that everything shares does not list everything
 @register
 def run(graph: Graph, context: Context) -> int:
     """Merges equal constants, and nodes with the same op, inputs and attributes. Random ops and control flow are left alone."""
-    constants: dict[Any, Value] = {}
+    constants = _Constants()
     return sum(_merge(g, constants) for g in graphs(graph)[::-1])
 
 
-def _merge(graph: Graph, constants: dict[Any, Value]) -> int:
+def _merge(graph: Graph, constants: _Constants) -> int:
     merged = 0
     canonical: dict[Value, Value] = {}
     known: dict[Any, Node] = {}
@@ -31,7 +30,7 @@ def _merge(graph: Graph, constants: dict[Any, Value]) -> int:
             if v is not None and v.const is not None:
                 same = canonical.get(v)
                 if same is None:
-                    same = canonical[v] = constants.setdefault(_constant_key(v), v)
+                    same = canonical[v] = constants.canonical(v)
                 merged += same is not v
                 v = same
             inputs.append(v)
@@ -56,13 +55,36 @@ def _merge(graph: Graph, constants: dict[Any, Value]) -> int:
     return merged
 
 
-def _constant_key(v: Value) -> Any:
-    """Equal for equal constants. Large ones are told apart by a sample first only in that the digest covers every byte once."""
-    array = v.const
-    assert array is not None
+class _Constants:
+    """Constants by type and content. A sample of the bytes is the key; only where it collides are all bytes compared."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, list[Value]] = {}
+
+    def canonical(self, v: Value) -> Value:
+        """The first constant seen that equals ``v``."""
+        array = v.const
+        assert array is not None
+        candidates = self._known.setdefault((v.type, _sample(array)), [])
+        for other in candidates:
+            if other is v or other.const is array or _same(array, other.const):
+                return other
+        candidates.append(v)
+        return v
+
+
+def _sample(array: np.ndarray) -> Any:
     if array.dtype == object:
-        return (v.type, repr(array.tolist()))
-    if array.nbytes <= 64:
-        return (v.type, array.tobytes())
-    data = np.ascontiguousarray(array)
-    return (v.type, hashlib.blake2b(data.reshape(-1).view(np.uint8).data, digest_size=16).digest())
+        return repr(array.tolist())
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    return tuple(flat[at : at + 8].tobytes() for at in range(0, array.size, max(8, array.size // 16)))
+
+
+def _same(a: np.ndarray, b: np.ndarray | None) -> bool:
+    if b is None or a.dtype == object:
+        return b is not None
+    return np.array_equal(_bits(a), _bits(b))
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
