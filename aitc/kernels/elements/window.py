@@ -1,0 +1,166 @@
+"""Ops that read a small window of the input for each output element: pools and Resize."""
+
+from __future__ import annotations
+
+from aitc.ir.dim import Dim, bounds, floordiv, upper
+from aitc.ir.graph import Node, Value
+from aitc.ir.index import Index
+from aitc.kernels.functor import ELEMENTS, FunctorBuilder, Ref, literal, note
+
+
+def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
+    """Loops over the window; elements outside the input are left out."""
+    a, x = node.attrs, node.input
+    dtype = v.type.dtype
+    c_type = dtype.compute_c
+    space = len(a.kernel)
+    loops: list[str] = []
+    source: list[Dim] = [index[0], index[1]]
+    tests: list[str] = []
+    counted: list[str] = []
+    element = any(code.varies(i) for i in index[2:])
+    taps = 1
+    for axis in range(space):
+        taps *= a.kernel[axis]
+        name = code.fresh("r")
+        r = code.local(name, 0, a.kernel[axis] - 1, varies=False) if a.kernel[axis] > 1 else 0
+        if a.kernel[axis] > 1:
+            loops.append(f"for (int {name} = 0; {name} < {a.kernel[axis]}; ++{name}) {{")
+        start = index[2 + axis] * a.strides[axis] - a.pads[axis]
+        i = start + r * a.dilations[axis]
+        source.append(i)
+        text = code.c(i, element=element)
+        extent = x.shape[2 + axis]
+        if bounds(i)[0] < 0:
+            tests.append(f"{text} >= 0")
+        last = (a.out[axis] - 1) * a.strides[axis] - a.pads[axis] + (a.kernel[axis] - 1) * a.dilations[axis]
+        if bounds(extent - 1 - last)[0] < 0:
+            tests.append(f"{text} < {code.c(extent)}")
+        reach = extent + a.pads[space + axis]
+        if bounds(reach - 1 - last)[0] < 0:
+            counted.append(f"{text} < {code.c(reach)}")
+    start_value = {"max": f"lowest_of<{c_type}>()", "average": literal(0, dtype), "lp": literal(0, dtype)}[a.function]
+    acc = code.accumulators(c_type, start_value)
+    divisor = str(taps)
+    varying = a.function == "average" and (bool(counted) if a.count_include_pad else bool(tests))
+    if varying:
+        divisor = code.fresh("n")
+        if element:
+            divisor = code.accumulators("int", "0")
+        else:
+            code.emit(f"int {divisor} = 0;", True)
+    opened = list(loops)
+    if varying and a.count_include_pad:
+        with code.nested([*loops, *([f"if ({' && '.join(counted)}) {{"] if counted else [])], element=element):
+            code.emit(f"++{divisor};", not element)
+    if tests:
+        opened.append(f"if ({' && '.join(tests)}) {{")
+    with code.nested(opened, element=element):
+        ref = code.value(x, tuple(source))
+        if a.function == "max":
+            code.emit(f"{acc} = max_nan({acc}, {ref.text});", False, note(node))
+        elif a.function == "average":
+            code.emit(f"{acc} += {ref.text};", False, note(node))
+        else:
+            power = f"m_abs({ref.text})" if a.p == 1 else f"{ref.text} * {ref.text}" if a.p == 2 else f"m_pow(m_abs({ref.text}), {float(a.p)}f)"
+            code.emit(f"{acc} += {power};", False, note(node))
+        if varying and not a.count_include_pad:
+            code.emit(f"++{divisor};", not element)
+    if a.function == "average":
+        name = code.fresh("t")
+        code.emit(f"const {c_type} {name} = {acc} / {c_type}({divisor});", False)
+        return Ref(name, uniform=False, outer=False)
+    if a.function == "lp" and a.p != 1:
+        name = code.fresh("t")
+        root = f"m_sqrt({acc})" if a.p == 2 else f"m_pow({acc}, {1.0 / a.p!r}f)"
+        code.emit(f"const {c_type} {name} = {root};", False)
+        return Ref(name, uniform=False, outer=False)
+    return Ref(acc, uniform=False, outer=not code.block.element)
+
+
+def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
+    """Nearest and linear sampling axis by axis; whole-number upsampling of nearest is an index division."""
+    a, x = node.attrs, node.input
+    dtype = v.type.dtype
+    taps: list[tuple[int, str]] = []
+    source: list[Dim] = list(index)
+    loops: list[str] = []
+    weights: list[str] = []
+    element_any = False
+    for axis in range(v.type.rank):
+        size_in, size_out, scale = x.shape[axis], v.shape[axis], a.scales[axis]
+        if size_in == size_out and (scale in (0, 1) or not scale) and a.coordinates != "tf_crop_and_resize":
+            continue
+        factor = _whole_factor(a, size_in, size_out, scale)
+        if factor is not None:
+            source[axis] = floordiv(index[axis], factor)
+            continue
+        varies = code.varies(index[axis])
+        element_any = element_any or varies
+        name = code.fresh("z")
+        ratio = repr(float(scale)) + "f" if scale else f"float({code.c(size_out)}) / float({code.c(size_in)})"
+        roi = f", {a.roi[axis]!r}f, {a.roi[v.type.rank + axis]!r}f" if a.coordinates == "tf_crop_and_resize" else ""
+        code.emit(
+            f"const ResizeAxis<ResizeMode::{a.mode}, ResizeCoordinates::{a.coordinates}, ResizeNearest::{a.nearest}, {str(a.antialias).lower()}, "
+            f"{str(a.exclude_outside).lower()}> {name}({code.c(index[axis], element=varies)}, {code.c(size_in)}, {code.c(size_out)}, {ratio}, {a.cubic_a!r}f{roi});",
+            not varies, note(node),
+        )  # fmt: skip
+        top = upper(size_in)
+        if a.mode == "nearest":
+            position = code.fresh("p")
+            code.emit(f"const index_t {position} = {name}.index(0);", not varies)
+            source[axis] = code.local(position, 0, None if top is None else top - 1, varies)
+            if a.coordinates == "tf_crop_and_resize":
+                weights.append(f"{name}.inside()")
+        else:
+            tap = code.fresh("r")
+            loops.append(f"for (int {tap} = 0; {tap} < {name}.count(); ++{tap}) {{")
+            taps.append((axis, f"{name}.index({tap})"))
+            weights.append(f"{name}.weight({tap})")
+    if not loops and not weights:
+        return code.value(x, tuple(source))
+    crop = a.coordinates == "tf_crop_and_resize"
+    if not loops:  # nearest with extrapolation
+        ref = code.value(x, tuple(source))
+        name = code.fresh("t")
+        code.emit(f"const {dtype.compute_c} {name} = {' && '.join(weights)} ? {ref.text} : {literal(a.extrapolation, dtype)};", False)
+        return Ref(name, uniform=False, outer=False)
+    sum_type = "double" if dtype.compute_c == "double" else "float"
+    acc = code.accumulators(sum_type, "0")
+    with code.nested(loops, element=element_any):
+        for axis, text in taps:
+            position = code.fresh("p")
+            code.emit(f"const index_t {position} = {text};", not element_any)
+            top = upper(x.shape[axis])
+            source[axis] = code.local(position, 0, None if top is None else top - 1, element_any)
+        ref = code.value(x, tuple(source))
+        code.emit(f"{acc} += {' * '.join(weights)} * {sum_type}({ref.text});", False)
+    value = acc
+    if crop:
+        inside = " && ".join(w.split(".")[0] + ".inside()" for w in weights)
+        value = f"({inside} ? {acc} : {sum_type}({literal(a.extrapolation, dtype)}))"
+    if dtype.is_integer:
+        value = f"round_saturate<{dtype.compute_c}>({value})"
+    elif value == acc and sum_type == dtype.compute_c:
+        return Ref(acc, uniform=False, outer=not code.block.element)
+    name = code.fresh("t")
+    code.emit(f"const {dtype.compute_c} {name} = {value};", False)
+    return Ref(name, uniform=False, outer=False)
+
+
+def _whole_factor(a: object, size_in: Dim, size_out: Dim, scale: float) -> int | None:
+    """The factor of nearest upsampling by a whole number, where every mode picks element i // factor."""
+    if a.mode != "nearest":  # type: ignore[attr-defined]
+        return None
+    exact = a.coordinates == "asymmetric" and a.nearest == "floor"  # type: ignore[attr-defined]
+    middle = a.coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric") and a.nearest in ("round_prefer_floor", "round_prefer_ceil")  # type: ignore[attr-defined]
+    if not (exact or middle):
+        return None
+    for factor in (2, 3, 4, 8):
+        if size_out == size_in * factor and scale in (0, factor):
+            return factor
+    return None
+
+
+ELEMENTS.add("Pool", pool)
+ELEMENTS.add("Resize", resize)
