@@ -9,6 +9,7 @@
 //   smem_bytes = max(stages * (BM + BN) * BK * sizeof(T), epilogue_bytes)
 //     epilogue_bytes = warps_m * warps_n * 4 * max(16 * (BN / warps_n + 8), warps_k > 1 ? (warps_k - 1) * (BM / warps_m) * (BN / warps_n) : 0)
 #pragma once
+#include "aitc/gpu/block_place.h"
 #include "aitc/gpu/mma_sm80.h"
 #include "aitc/operand.h"
 
@@ -230,16 +231,5 @@ template <class T, class Tile, class LoaderA, class LoaderB> struct MainLoop {
     }
   }
 };
-
-// Which tile of which batch this block computes: bands of eight tiles along M, so that blocks that run together share operands in L2.
-struct BlockPlace {
-  int batch, tile_m, tile_n;
-};
-AITC_FN BlockPlace block_place(int64_t tiles_m, int64_t tiles_n) {
-  const int64_t tiles = tiles_m * tiles_n, batch = blockIdx.x / tiles, i = blockIdx.x - batch * tiles;
-  constexpr int band = 8;
-  const int64_t first = i / (band * tiles_n) * band, height = tiles_m - first < band ? tiles_m - first : band, j = i - first * tiles_n;
-  return {int(batch), int(first + j % height), int(j / height)};
-}
 
 AITC_END

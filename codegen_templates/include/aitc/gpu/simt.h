@@ -1,0 +1,167 @@
+// simt.h: the parts that the plain multiply-add kernels (gemm_simt.h, conv_simt.h) share. Any warp size, any arithmetic type.
+//
+//   SimtTile<BM, BN, BK, TM, TN>
+//     BM x BN results a block, BK of the contraction a step, TM x TN results a thread. threads = (BM / TM) * (BN / TN). TM and TN are powers of two; a thread's
+//     results lie in groups of min(T, 4) neighbours. BM * BK and BN * BK are multiples of threads where the widths are 1 (the loaders check).
+//   Accumulator: float for half_t, bfloat16_t, float8 and float; double; int64_t for int64_t and uint64_t; int32_t for the other integers.
+//   smem_bytes = 2 * BK * (BM + 4 + BN + 4) * sizeof(accumulator)
+#pragma once
+#include "aitc/gpu/block_place.h"
+#include "aitc/operand.h"
+#include "aitc/types.h"
+
+AITC_BEGIN
+
+template <class T> struct Accumulator {
+  using type = select_t<is_same<T, double>, double, select_t<is_floating<T>, float, select_t<sizeof(T) == 8, int64_t, int32_t>>>;
+};
+template <class T> using accumulator_t = typename Accumulator<T>::type;
+
+template <int BM_, int BN_, int BK_, int TM_, int TN_> struct SimtTile {
+  static constexpr int BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_, threads_m = BM / TM, threads_n = BN / TN, threads = threads_m * threads_n;
+  static constexpr int group_m = min_of(TM, 4), group_n = min_of(TN, 4);
+  static_assert(BM % TM == 0 && BN % TN == 0 && TM % group_m == 0 && TN % group_n == 0, "TM and TN are powers of two that divide BM and BN");
+};
+
+// Shared rows hold one k each: Extent values of M or N. Pieces of `width` values along k (`along_k`) or along M / N travel through registers.
+template <class Acc, int Extent, int BK, int Threads, int width, bool along_k> struct SimtStage {
+  static constexpr int stride = Extent + 4, values = BK * stride;
+  static constexpr int per_row = along_k ? BK / width : Extent / width, rows = along_k ? Extent : BK;
+  static constexpr int pieces = rows * per_row, rounds = ceil_div(pieces, Threads);
+  static_assert((along_k ? BK : Extent) % width == 0, "the width divides the tile");
+  Acc held[rounds][width];
+
+  // source.piece<width>(outer, k, x) fills x with values at (outer, k), along k or outer; zeros outside.
+  template <class Source> AITC_FN void fetch(const Source& source, int k0) {
+    AITC_UNROLL
+    for (int i = 0; i < rounds; ++i) {
+      const int p = thread_index() + i * Threads, row = p / per_row, col = p % per_row * width;
+      if (pieces % Threads == 0 || p < pieces) source.template piece<width>(along_k ? row : col, k0 + (along_k ? col : row), held[i]);
+    }
+  }
+  AITC_FN void put(Acc* stage) const {
+    AITC_UNROLL
+    for (int i = 0; i < rounds; ++i) {
+      const int p = thread_index() + i * Threads, row = p / per_row, col = p % per_row * width;
+      if (pieces % Threads == 0 || p < pieces)
+        AITC_UNROLL
+        for (int e = 0; e < width; ++e) stage[(along_k ? (col + e) * stride + row : row * stride + col + e)] = held[i][e];
+    }
+  }
+};
+
+// An operand matrix in global memory as a source.
+template <class Operand, class Acc, bool IsA> struct SimtMatrix {
+  using T = typename Operand::type;
+  static constexpr bool along_k = Operand::major == Major::K || Operand::major == Major::none;
+  static constexpr int width = Operand::major == Major::none ? 1 : min_of(Operand::width, min_of(4, 16 / int(sizeof(T))));
+  Operand operand;
+  const T* base;
+  int outer0, outer_end, k_end;
+
+  AITC_FN SimtMatrix(const Operand& o, int batch, int first, int end, int k_size) : operand(o), base(o.matrix(batch)), outer0(first), outer_end(end), k_end(k_size) {}
+  template <int W> AITC_FN void piece(int outer_in_tile, int k, Acc (&x)[W]) const {
+    const int outer = outer0 + outer_in_tile;
+    const int64_t step_outer = !along_k ? 1 : IsA ? int64_t(operand.stride_row) : int64_t(operand.stride_col);
+    const int64_t step_k = Operand::major == Major::K ? 1 : IsA ? int64_t(operand.stride_col) : int64_t(operand.stride_row);
+    if (outer < outer_end && k < k_end) {
+      const auto v = load<W>(base + outer * step_outer + k * step_k);
+      AITC_UNROLL
+      for (int e = 0; e < W; ++e) x[e] = convert<Acc>(v[e]);
+    } else {
+      AITC_UNROLL
+      for (int e = 0; e < W; ++e) x[e] = Acc(0);
+    }
+  }
+};
+
+template <class Acc, class Tile, class SourceA, class SourceB> struct SimtLoop {
+  using StageA = SimtStage<Acc, Tile::BM, Tile::BK, Tile::threads, min_of(SourceA::width, SourceA::along_k ? Tile::BK : Tile::BM), SourceA::along_k>;
+  using StageB = SimtStage<Acc, Tile::BN, Tile::BK, Tile::threads, min_of(SourceB::width, SourceB::along_k ? Tile::BK : Tile::BN), SourceB::along_k>;
+  static constexpr int smem_bytes = 2 * (StageA::values + StageB::values) * int(sizeof(Acc));
+  static constexpr int groups_m = Tile::TM / Tile::group_m, groups_n = Tile::TN / Tile::group_n;
+  Acc acc[Tile::TM][Tile::TN];
+
+  static AITC_FN int row_of(int i) { return i / Tile::group_m * (Tile::BM / groups_m) + thread_index() / Tile::threads_n * Tile::group_m + i % Tile::group_m; }
+  static AITC_FN int col_of(int j) { return j / Tile::group_n * (Tile::BN / groups_n) + thread_index() % Tile::threads_n * Tile::group_n + j % Tile::group_n; }
+
+  AITC_FN void run(const SourceA& a, const SourceB& b, int k_tiles) {
+    Acc* smem = reinterpret_cast<Acc*>(shared_memory());
+    AITC_UNROLL
+    for (int i = 0; i < Tile::TM; ++i)
+      AITC_UNROLL
+      for (int j = 0; j < Tile::TN; ++j) acc[i][j] = Acc(0);
+    StageA stage_a;
+    StageB stage_b;
+    if (k_tiles > 0) {
+      stage_a.fetch(a, 0);
+      stage_b.fetch(b, 0);
+      stage_a.put(smem);
+      stage_b.put(smem + StageA::values);
+    }
+    AITC_NO_UNROLL
+    for (int t = 0; t < k_tiles; ++t) {
+      block_barrier();
+      if (t + 1 < k_tiles) {
+        stage_a.fetch(a, (t + 1) * Tile::BK);
+        stage_b.fetch(b, (t + 1) * Tile::BK);
+      }
+      const Acc* sa = smem + t % 2 * (StageA::values + StageB::values);  // (BK,BM+4)
+      const Acc* sb = sa + StageA::values;                               // (BK,BN+4)
+      AITC_UNROLL
+      for (int k = 0; k < Tile::BK; ++k) {
+        Acc x[Tile::TM], y[Tile::TN];
+        AITC_UNROLL
+        for (int i = 0; i < Tile::TM; i += Tile::group_m) {
+          const auto v = load<Tile::group_m>(sa + k * StageA::stride + row_of(i));
+          AITC_UNROLL
+          for (int e = 0; e < Tile::group_m; ++e) x[i + e] = v[e];
+        }
+        AITC_UNROLL
+        for (int j = 0; j < Tile::TN; j += Tile::group_n) {
+          const auto v = load<Tile::group_n>(sb + k * StageB::stride + col_of(j));
+          AITC_UNROLL
+          for (int e = 0; e < Tile::group_n; ++e) y[j + e] = v[e];
+        }
+        AITC_UNROLL
+        for (int i = 0; i < Tile::TM; ++i)
+          AITC_UNROLL
+          for (int j = 0; j < Tile::TN; ++j) acc[i][j] += x[i] * y[j];
+      }
+      if (t + 1 < k_tiles) {
+        Acc* next = smem + (t + 1) % 2 * (StageA::values + StageB::values);
+        stage_a.put(next);
+        stage_b.put(next + StageA::values);
+      }
+    }
+  }
+
+  template <bool ExactCols, class Store> AITC_FN void epilogue(const Store& store, int batch, int64_t row0, int64_t row_end, int64_t col0, int64_t col_end) const {
+    constexpr int V = min_of(Store::width, Tile::group_n);
+    AITC_UNROLL
+    for (int i = 0; i < Tile::TM; ++i) {
+      const int64_t row = row0 + row_of(i);
+      AITC_UNROLL
+      for (int j = 0; j < Tile::TN; j += V) {
+        const int64_t col = col0 + col_of(j);
+        if (row < row_end && col < col_end) {
+          if (ExactCols || col + V <= col_end) {
+            Acc x[V];
+            AITC_UNROLL
+            for (int e = 0; e < V; ++e) x[e] = acc[i][j + e];
+            store.template operator()<V>(batch, row, col, x);
+          } else {
+            AITC_UNROLL
+            for (int e = 0; e < V; ++e)
+              if (col + e < col_end) {
+                const Acc one[1] = {acc[i][j + e]};
+                store.template operator()<1>(batch, row, col + e, one);
+              }
+          }
+        }
+      }
+    }
+  }
+};
+
+AITC_END
