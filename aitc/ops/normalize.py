@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aitc.ir import dim as d
-from aitc.ir.dtype import F32, DType
+from aitc.ir.dtype import DType
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
@@ -235,6 +235,3 @@ def mean_variance_normalization(b: Scope, x: Value, *, axes: tuple[int, ...] = (
     return b.op("Div", centred, b.op("Add", b.op("Sqrt", variance), b.like(1e-9, variance)))
 
 
-def precise(b: Scope, x: Value) -> Value:
-    """``x`` in float32 at least."""
-    return cast(b, x, F32) if x.type.dtype.bits < 32 else x

@@ -237,6 +237,3 @@ def global_lp_pool(b: Scope, x: Value, *, p: int = 2) -> Value:
     return b.op("Pow", b.op("Reduce", powers, function="sum", axes=axes, keepdims=True), b.like(1 / p, x))
 
 
-def elements_of(shape: Shape, axes: Sequence[int]) -> Dim:
-    """How many elements the axes span."""
-    return d.product(shape[a] for a in axes)

@@ -1,0 +1,136 @@
+"""Reading the file and checking its structure, so that what follows may rely on it: our own checks with our own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Union
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from aitc.errors import AitcError, Diagnostic, Exit, Loc
+
+_INVALID = ("I01", "I02", "I03", "I04", "I08", "I11", "I12")
+
+
+def exit_code(problems: Sequence[Diagnostic]) -> Exit:
+    """What a list of import problems leads to: a defect of aitc, an invalid model, or one that is not supported."""
+    codes = {p.code for p in problems}
+    if "I13" in codes:
+        return Exit.INTERNAL
+    if "I10" in codes:
+        return Exit.USAGE
+    if codes <= {"I01"}:
+        return Exit.IO
+    return Exit.MODEL if any(c in _INVALID for c in codes) else Exit.UNSUPPORTED
+
+
+def read(source: Union[str, Path, bytes, onnx.ModelProto]) -> tuple[onnx.ModelProto, str, Path | None]:
+    """The model, its name, and the folder where external data may lie. Raises AitcError."""
+    if isinstance(source, onnx.ModelProto):
+        return source, source.graph.name or "model", None
+    if isinstance(source, bytes):
+        model = _parse(source, "the model")
+        return model, model.graph.name or "model", None
+    path = Path(source)
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise AitcError(Diagnostic("I01", f"cannot read {path}: {problem.strerror or problem}", stage="import"), Exit.IO) from problem
+    return _parse(data, str(path)), path.stem, path.parent
+
+
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, RecursionError, ValueError) as problem:
+        reason = "it is empty" if not data else "it is truncated or not an ONNX file"
+        raise AitcError(Diagnostic("I02", f"{what} is not an ONNX model: {reason}", stage="import", detail=(str(problem),)), Exit.MODEL) from problem
+    if not data or not model.HasField("graph") or (not model.ir_version and not model.opset_import):
+        reason = "it is empty" if not data else "it has no graph or no versions"
+        raise AitcError(Diagnostic("I02", f"{what} is not an ONNX model: {reason}", stage="import"), Exit.MODEL)
+    return model
+
+
+def opsets(model: onnx.ModelProto, problems: list[Diagnostic]) -> dict[str, int]:
+    """The imported opset versions by domain, ai.onnx as "". Notes what is newer than the installed onnx."""
+    versions = normalized(model.opset_import)
+    newest = onnx.defs.onnx_opset_version()
+    version = versions.get("", 0)
+    if version > newest:
+        problems.append(Diagnostic("I07", f"the model uses opset {version}; the newest that is known here is {newest}", stage="import",
+                                   help="install a newer onnx and aitc, or convert with onnx.version_converter"))  # fmt: skip
+    elif "" in versions and version < 1:
+        problems.append(Diagnostic("I07", f"the model uses opset {version}, which does not exist", stage="import"))
+    return versions
+
+
+def normalized(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {"" if i.domain == "ai.onnx" else i.domain: i.version for i in imports}
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The bodies of a node, with the names of their attributes."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.name, attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from ((f"{attribute.name}[{i}]", g) for i, g in enumerate(attribute.graphs))
+
+
+def structure(model: onnx.ModelProto, name: str, problems: list[Diagnostic]) -> None:
+    """Notes edges that dangle or form a cycle, and names that are defined twice."""
+    _graph(model.graph, name, "main", frozenset(), problems)
+    for function in model.functions:
+        path = f"{function.domain}.{function.name}"
+        defined: set[str] = set(function.input)
+        _nodes(function.node, list(function.output), defined, name, path, frozenset(), problems)
+
+
+def _graph(graph: onnx.GraphProto, model: str, path: str, outer: frozenset[str], problems: list[Diagnostic]) -> None:
+    defined: set[str] = set()
+    initializers = [t.name for t in graph.initializer] + [s.values.name for s in graph.sparse_initializer]
+    for what, names in (("input", [i.name for i in graph.input]), ("initializer", initializers)):
+        seen: set[str] = set()
+        for value in names:
+            if value in seen:
+                problems.append(Diagnostic("I03", f"two {what}s of {_place(path, model)} are named {value!r}", stage="import"))
+            seen.add(value)
+        defined |= seen
+    _nodes(graph.node, [o.name for o in graph.output], defined, model, path, outer, problems)
+
+
+def _place(path: str, model: str) -> str:
+    return model if path == "main" else f"{path} in {model}"
+
+
+def _nodes(
+    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], defined: set[str], model: str, path: str, outer: frozenset[str], problems: list[Diagnostic]
+) -> None:
+    later: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for o in node.output:
+            if o:
+                later.setdefault(o, i)
+    for i, node in enumerate(nodes):
+        loc = Loc(model, path, i, node.name, node.op_type)
+        for value in dict.fromkeys(node.input):
+            if not value or value in defined or value in outer:
+                continue
+            if value in later:
+                who = nodes[later[value]]
+                what = "itself" if later[value] == i else f"node #{later[value]} ({who.op_type}), which comes later: a cycle, or nodes out of order"
+                problems.append(Diagnostic("I03", f"{value!r} is read before it is made, by {what}", (loc,), "import"))
+            else:
+                problems.append(Diagnostic("I03", f"{value!r} is read, but nothing makes it", (loc,), "import"))
+        for label, body in subgraphs(node):
+            _graph(body, model, f"{path}/{node.name or f'{node.op_type}_{i}'}.{label}", outer | frozenset(defined), problems)
+        for value in node.output:
+            if value and value in defined:
+                problems.append(Diagnostic("I03", f"{value!r} is made twice", (loc,), "import"))
+            defined.add(value)
+    for value in outputs:
+        if value and value not in defined and value not in outer:
+            problems.append(Diagnostic("I03", f"output {value!r} of {_place(path, model)} is made by no node", stage="import"))

@@ -1,0 +1,195 @@
+"""The first stage: an ONNX model as a Graph of core ops.
+
+``import_model`` reads and checks the file, makes Values of inputs and initializers, and walks the nodes: each is handed to the importer function that
+``aitc.ops`` registers for its domain, name and opset version, or replaced by the body of its function. All problems are collected and raised at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Union
+
+import onnx
+
+from aitc import registry
+from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.importer import check, dims
+from aitc.importer.dims import Binding
+from aitc.importer.walk import Environment, Walker
+from aitc.importer.weights import BadTensor, sparse_to_array, to_array
+from aitc.ir import dim as d
+from aitc.ir import dtype as dt
+from aitc.ir.dim import Dim
+from aitc.ir.graph import Graph, Value
+from aitc.ir.types import TensorType
+from aitc.ops.declare import Scope
+
+Source = Union[str, Path, bytes, onnx.ModelProto]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What import gives: the graph, and what else the file says that a user may want to see."""
+
+    graph: Graph
+    name: str  # the file's stem, or the graph's name
+    opset_imports: Mapping[str, int]  # "" is ai.onnx
+    metadata: Mapping[str, str]
+    producer: str
+    nodes: int  # ONNX nodes in the file, bodies and functions included
+    dims: Mapping[str, Dim] = field(default_factory=dict)  # the model's dim names and what they became
+
+
+def import_model(
+    source: Source, dims: Mapping[str, Binding] | None = None, input_shapes: Mapping[str, Sequence[Union[int, str]]] | None = None
+) -> Imported:
+    """Imports a model. ``dims`` binds dim names to sizes or (low, high) ranges, ``input_shapes`` the shapes of inputs. Raises AitcError."""
+    registry.load("aitc.ops")
+    model, name, folder = check.read(source)
+    return _ModelImporter(model, name, folder, dict(dims or {}), dict(input_shapes or {})).run()
+
+
+class _ModelImporter:
+    def __init__(self, model: onnx.ModelProto, name: str, folder: Path | None, bindings: dict[str, Binding], shapes: dict[str, Sequence[Union[int, str]]]):
+        self.model = model
+        self.name = name
+        self.folder = folder
+        self.bindings = bindings
+        self.shapes = shapes
+        self.problems: list[Diagnostic] = []
+        self.symbols: dict[str, Dim] = {}
+        self.graph = Graph(model.graph.name or name)
+
+    def run(self) -> Imported:
+        proto = self.model.graph
+        opsets = check.opsets(self.model, self.problems)
+        check.structure(self.model, self.name, self.problems)
+        self._raise()
+        scope = Scope(self.graph, self.symbols)
+        walker = Walker(self.model, self.name, self.folder, scope, self.problems)
+        walker.check_operators(opsets)
+        environment = Environment(opsets=opsets, path="main")
+        self._inputs(environment, scope)
+        for tensor in proto.initializer:
+            environment.lazy[tensor.name] = tensor
+        for sparse in proto.sparse_initializer:
+            environment.lazy[sparse.values.name] = sparse
+        self._raise()
+        walker.nodes(proto.node, environment, self.graph)
+        for output in proto.output:
+            value = walker.lookup(output.name, environment)
+            if isinstance(value, Value):
+                self.graph.outputs.append(value)
+                self.graph.output_names.append(output.name)
+            elif value is not None and not self.problems:
+                self.problems.append(Diagnostic("I09", f"output {output.name!r} is a {walker.describe(value)}, not a tensor", stage="import"))
+        self._raise()
+        metadata = {p.key: p.value for p in self.model.metadata_props}
+        producer = " ".join(filter(None, (self.model.producer_name, self.model.producer_version)))
+        return Imported(self.graph, self.name, opsets, metadata, producer, walker.count, dict(self.symbols))
+
+    def _raise(self) -> None:
+        if self.problems:
+            raise AitcError(self.problems, check.exit_code(self.problems))
+
+    def _problem(self, code: str, message: str, help: str = "") -> None:
+        self.problems.append(Diagnostic(code, message, stage="import", help=help))
+
+    # --- inputs and their dims
+    def _inputs(self, environment: Environment, scope: Scope) -> None:
+        constants = {t.name for t in self.model.graph.initializer} | {s.values.name for s in self.model.graph.sparse_initializer}
+        inputs = [i for i in self.model.graph.input if i.name not in constants]
+        self._bind_shapes(inputs)
+        bare = self._bare_names(inputs)
+        for proto in inputs:
+            kind = proto.type.WhichOneof("value")
+            if kind != "tensor_type":
+                self._problem("I09", f"input {proto.name!r} is a {(kind or 'value without a type').replace('_type', '')}, not a tensor")
+                continue
+            dtype = dt.BY_ONNX.get(proto.type.tensor_type.elem_type)
+            if dtype is None or dtype is dt.STRING:
+                self._problem("I09", f"input {proto.name!r} has element type {'string' if dtype else 'unknown'}, which aitc does not compile")
+                continue
+            shape = self._shape(proto, bare)
+            if shape is not None:
+                environment.values[proto.name] = self.graph.add_input(proto.name, TensorType(dtype, shape))
+        for name in sorted(set(self.bindings) - set(self.symbols)):
+            known = ", ".join(sorted(self.symbols)) or "none"
+            self._problem("I10", f"--dim {name}: the model has no such dim", f"its dims: {known}")
+
+    def _bind_shapes(self, inputs: Sequence[onnx.ValueInfoProto]) -> None:
+        """Sizes given by --input bind the dim names they stand for."""
+        by_name = {i.name: i for i in inputs}
+        for name, sizes in self.shapes.items():
+            if name not in by_name:
+                self._problem("I10", f"--input {name}: the model has no such input", f"its inputs: {', '.join(by_name)}")
+                continue
+            tensor = by_name[name].type.tensor_type
+            if not tensor.HasField("shape"):
+                continue
+            declared = tensor.shape.dim
+            if len(declared) != len(sizes):
+                self._problem("I10", f"--input {name}: {len(sizes)} sizes for a tensor of rank {len(declared)}")
+                continue
+            for dim, size in zip(declared, sizes):
+                if dim.HasField("dim_value") and dim.dim_value > 0 and isinstance(size, int) and dim.dim_value != size:
+                    self._problem("I10", f"--input {name}: {dims.shape_text(sizes)} does not fit, the model says {dims.shape_text([_spell(x) for x in declared])}")
+                elif dim.dim_param.isidentifier() and isinstance(size, int):
+                    bound = self.bindings.setdefault(dim.dim_param, size)
+                    if isinstance(bound, tuple) and bound[0] <= size <= (bound[1] or size):
+                        self.bindings[dim.dim_param] = size
+                    elif bound != size:
+                        self._problem("I10", f"--input {name}: dim {dim.dim_param} is bound to {bound} and to {size}")
+
+    def _bare_names(self, inputs: Sequence[onnx.ValueInfoProto]) -> set[str]:
+        """Names that are the whole size of some input's axis: the program can read them there."""
+        bare = set(self.bindings)
+        for proto in inputs:
+            given = self.shapes.get(proto.name, ())
+            for i, dim in enumerate(proto.type.tensor_type.shape.dim):
+                if dim.dim_param.isidentifier() and not (i < len(given) and isinstance(given[i], int)):
+                    bare.add(dim.dim_param)
+        return bare
+
+    def _symbol(self, name: str) -> Dim:
+        if name not in self.symbols:
+            self.symbols[name] = dims.make_symbol(name, self.bindings.get(name))
+        return self.symbols[name]
+
+    def _shape(self, proto: onnx.ValueInfoProto, bare: set[str]) -> tuple[Dim, ...] | None:
+        tensor = proto.type.tensor_type
+        given = self.shapes.get(proto.name)
+        if not tensor.HasField("shape") and given is None:
+            self._problem("I09", f"input {proto.name!r} has no shape, not even a rank", f"give one with --input {proto.name}=...")
+            return None
+        declared = list(tensor.shape.dim) if tensor.HasField("shape") else [None] * len(given or ())
+        shape: list[Dim] = []
+        for i, dim in enumerate(declared):
+            size = given[i] if given is not None and i < len(given) else None
+            if isinstance(size, int):
+                shape.append(size)
+                continue
+            if dim is not None and dim.HasField("dim_value") and dim.dim_value >= 0:
+                shape.append(dim.dim_value)
+                continue
+            text = size if isinstance(size, str) else dim.dim_param if dim is not None else ""
+            if not text:
+                text = f"{dims.identifier(proto.name)}_{i}"
+                bare.add(text)
+            if text.isidentifier() or all(n in bare for n in dims.names(text)):
+                shape.append(dims.parse(text, self._symbol))
+            else:  # an expression over names that no axis gives: a name of its own
+                shape.append(self._symbol(dims.identifier(text)))
+        if any(d.bounds(s)[1] < 0 for s in shape):
+            self._problem("I10", f"input {proto.name!r} would get a negative size: {dims.shape_text(shape)}")
+            return None
+        return tuple(shape)
+
+
+def _spell(dim: Any) -> str:
+    return str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+
+
+__all__ = ["BadTensor", "Imported", "import_model", "sparse_to_array", "to_array"]
