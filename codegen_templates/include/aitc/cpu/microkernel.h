@@ -31,15 +31,17 @@ struct Tile {
   static constexpr int vectors = Vectors > 0 ? Vectors : 2;
 };
 
-// A member of Shape that is a compile-time constant, or 0.
+// static_M<Shape>(0): the member M of Shape if it is a compile-time constant, or 0. (gcc takes the name of a member that is not
+// static for an error even where substitution may fail; its address is no error.)
+template <typename T>
+constexpr bool is_constant = true;
+template <typename S, typename T>
+constexpr bool is_constant<T S::*> = false;
 #define AITC_STATIC_MEMBER(member) \
-  template <typename S, int value = S::member> \
-  constexpr int static_##member(int) { \
-    return value; \
-  } \
   template <typename S> \
-  constexpr int static_##member(long) { \
-    return 0; \
+  constexpr int static_##member(int) { \
+    if constexpr (is_constant<decltype(&S::member)>) return int(S::member); \
+    else return 0; \
   }
 
 // The height of strips that wastes fewest rows of a matrix with `m` rows, the tallest among equals, at most `most`.

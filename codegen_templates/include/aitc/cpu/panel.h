@@ -7,9 +7,9 @@
 AITC_BEGIN
 namespace {
 
-template <typename Operand, bool packed = Operand::packed>
-constexpr bool is_packed(int) {
-  return packed;
+template <typename Operand>
+constexpr auto is_packed(int) -> decltype(bool(Operand::packed)) {
+  return Operand::packed;
 }
 template <typename Operand>
 constexpr bool is_packed(long) {
