@@ -126,7 +126,7 @@ class ConvCpu(k.Kernel):
         store = store_functor(group, form.index, form.coords, parameters, storage, target, "int group, int64_t row, int64_t col")
         call = (f"conv<Tile<>>({make_sizes}, {make_window}, {make_x}, Filter{{{pointer}}}, Store{{{', '.join(store.initializers)}}});",)
         context = k.Context(
-            "", k.banner(group), ("aitc/cpu/conv.h", "aitc/math.h"), "int64_t", (), (store,), (sizes, window, x, filters),
+            "", k.banner(group), ("aitc/cpu/conv.h", "aitc/generic/element.h"), "int64_t", (), (store,), (sizes, window, x, filters),
             k.entry_parameters(parameters), 0, call,
         )  # fmt: skip
         flops = mul(product((p.pixels, p.K, p.group)), 2 * p.C * taps)

@@ -8,6 +8,7 @@ vary along them is computed once, contiguous operands become vector loads, the r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,6 +61,11 @@ class Parameter:
         return f"{'const ' if self.const else ''}{self.c_type}* {self.name}"
 
 
+def dim_name(name: str) -> str:
+    """The C++ name of the dim that the model calls ``name``; it cannot meet a coordinate's or a local's."""
+    return "dim_" + re.sub(r"\W+", "_", name).strip("_")
+
+
 class Parameters:
     """The parameters of one kernel, shared by its functors: pointers named x0 w0 y0 … (so that equal kernels have equal texts) and dims."""
 
@@ -87,9 +93,11 @@ class Parameters:
         return self.pointers[key].name
 
     def dim(self, s: Symbol) -> str:
-        """The C++ name of a run-time dim."""
+        """The C++ name of a run-time dim; coordinates and locals (names that begin with @) are spelled as they are."""
+        if s.name.startswith("@"):
+            return s.name[1:]
         self.dims[s.name] = s
-        return s.name
+        return dim_name(s.name)
 
 
 @dataclass(slots=True)
@@ -118,14 +126,13 @@ INDENT = "  "
 class FunctorBuilder:
     """Writes one functor.
 
-    ``coords`` are the coordinate symbols, ``vector`` the last of them along which V elements are consecutive (None: V is always 1);
+    ``vector`` is the coordinate along which V elements are consecutive (None: V is always 1);
     ``inside`` the nodes of the group; ``given`` what the kernel itself supplies: value -> (index, text per element).
     """
 
     def __init__(
         self,
         inside: frozenset[Node] | set[Node],
-        coords: Sequence[Symbol],
         vector: Symbol | None,
         width: int,
         parameters: Parameters,
@@ -133,7 +140,6 @@ class FunctorBuilder:
         given: dict[Value, tuple[Index, str]] | None = None,
     ):
         self.inside = inside
-        self.coords = frozenset(coords)
         self.vector = vector
         self.width = width
         self.parameters = parameters
@@ -153,21 +159,20 @@ class FunctorBuilder:
 
     def local(self, name: str, lo: int, hi: int | None, varies: bool, below: Dim | None = None) -> Dim:
         """A symbol for a C++ variable that the functor declares itself (a loop counter, a gathered index)."""
-        self._locals[name] = varies
-        return Sum((((Symbol(name, lo, hi, 1, None, below),), 1),))
+        self._locals["@" + name] = varies
+        return Sum((((Symbol("@" + name, lo, hi, 1, None, below),), 1),))
 
     def c(self, d: Dim, element: bool = False) -> str:
         """``d`` as C++; with ``element`` the vector coordinate is that of element j."""
         if element and self.vector is not None and self.width > 1:
-            j = symbol("j", 0, self.width - 1)
+            j = symbol("@j", 0, self.width - 1)
             vector = self.vector
             d = transform(d, lambda s: (_sym(s) + j) if s == vector else _sym(s))
         return c_expr(d, self._name)
 
     def _name(self, s: Symbol) -> str:
-        if s in self.coords or s.name in self._locals or s.name == "j":
-            return s.name
-        self.used_dims[s.name] = None
+        if not s.name.startswith("@"):
+            self.used_dims[dim_name(s.name)] = None
         return self.parameters.dim(s)
 
     def varies(self, d: Dim) -> bool:
@@ -344,8 +349,8 @@ def vectorizes(offset: Dim, vector: Symbol | None, width: int) -> bool:
     """Whether ``width`` neighbours along ``vector``, from a multiple of ``width``, lie side by side and aligned."""
     if vector is None or width == 1:
         return False
-    outer = Symbol("vec", 0, None if vector.hi is None else vector.hi // width)
-    j = Symbol("j", 0, width - 1)
+    outer = Symbol("@vec", 0, None if vector.hi is None else vector.hi // width)
+    j = Symbol("@j", 0, width - 1)
     split = transform(offset, lambda s: _sym(outer) * width + _sym(j) if s == vector else _sym(s))
     if isinstance(split, int):
         return False

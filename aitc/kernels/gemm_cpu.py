@@ -79,7 +79,7 @@ class GemmCpu(k.Kernel):
         shape = k.shape_members(parameters, batch=form.batch, M=form.M, N=form.N, K=form.K)
         call = (f"gemm<Tile<>>(shape, {make_a}, {make_b}, Store{{{', '.join(store.initializers)}}});",)
         context = k.Context(
-            "", k.banner(group), ("aitc/cpu/gemm.h", "aitc/math.h"), "int64_t", shape, (store,), (a, b), k.entry_parameters(parameters), 0, call
+            "", k.banner(group), ("aitc/cpu/gemm.h", "aitc/generic/element.h"), "int64_t", shape, (store,), (a, b), k.entry_parameters(parameters), 0, call
         )
         flops = mul(product((form.batch, form.M, form.N, form.K)), 2)
         return k.Draft(

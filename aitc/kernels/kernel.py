@@ -11,7 +11,7 @@ from aitc.ir.dim import Dim, Symbol, as_symbol, bounds, product, symbols, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, flatten, source_index, target_index, unflatten
 from aitc.ir.op import Kind
-from aitc.kernels.functor import FunctorBuilder, Line, Parameters, Storage, StorageOf, vectorizes
+from aitc.kernels.functor import FunctorBuilder, Line, Parameters, Storage, StorageOf, dim_name, vectorizes
 from aitc.kernels.group import Group
 from aitc.registry import Registry
 from aitc.targets.target import Target
@@ -37,6 +37,7 @@ class FunctorText:
     signature: str  # "index_t i"
     element: str  # "" or the parameter that carries V elements, e.g. "const float (&acc)[V]"
     lines: tuple[Line, ...]
+    aliases: tuple[str, ...] = ()  # e.g. "using type = float;"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +163,9 @@ def register(cls: type[Kernel]) -> type[Kernel]:
 
 
 def coordinate(name: str, extent: Dim) -> Symbol:
-    """A coordinate symbol of ``extent`` values from 0."""
+    """The symbol of a coordinate that C++ code calls ``name``, of ``extent`` values from 0. Its own name begins with @, which no dim's does."""
     top = upper(extent)
-    return Symbol(name, 0, None if top is None else max(top - 1, 0), 1, None, None if isinstance(extent, int) else extent)
+    return Symbol("@" + name, 0, None if top is None else max(top - 1, 0), 1, None, None if isinstance(extent, int) else extent)
 
 
 def dim_of(s: Symbol) -> Dim:
@@ -223,13 +224,15 @@ def output_indices(group: Group, start: Value, index: Index, backward: bool = Fa
     return {o: known[o] for o in group.outputs}
 
 
-def finish(builder: FunctorBuilder, name: str, comment: str, signature: str, element: str) -> FunctorText:
+def finish(
+    builder: FunctorBuilder, name: str, comment: str, signature: str, element: str, aliases: tuple[str, ...] = ()
+) -> FunctorText:
     """The functor's text from what its builder wrote."""
     lines = builder.lines()
     pointers = {p.name: p for p in builder.parameters.pointers.values()}
     members = [f"{pointers[n].declaration};" for n in builder.used]
     members += [f"int64_t {d};" for d in builder.used_dims]
-    return FunctorText(name, comment, builder.width, tuple(members), (*builder.used, *builder.used_dims), signature, element, lines)
+    return FunctorText(name, comment, builder.width, tuple(members), (*builder.used, *builder.used_dims), signature, element, lines, aliases)
 
 
 def entry_parameters(parameters: Parameters, extra: Sequence[str] = ()) -> tuple[str, ...]:
@@ -237,7 +240,7 @@ def entry_parameters(parameters: Parameters, extra: Sequence[str] = ()) -> tuple
     return (
         *(p.declaration for p in parameters.pointers.values()),
         *extra,
-        *(f"int64_t {name}" for name in parameters.dims),
+        *(f"int64_t {dim_name(name)}" for name in parameters.dims),
     )
 
 

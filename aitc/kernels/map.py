@@ -83,7 +83,7 @@ class Map(k.Kernel):
         shape = k.shape_members(parameters, count=count)
         call = (f"for_each<Body::width>(shape.count, Body{{{', '.join(body.initializers)}}});",)
         context = k.Context(
-            entry="", banner=k.banner(group), headers=("aitc/generic/map.h", "aitc/math.h"),
+            entry="", banner=k.banner(group), headers=("aitc/generic/map.h", "aitc/generic/element.h"),
             index_type=k.index_type(parameters_count, *(product(storage(v).root.shape) for v in group.inputs)),
             shape=shape, functors=(body,), structs=(), parameters=k.entry_parameters(parameters), threads=THREADS, call=call,
         )  # fmt: skip
@@ -102,7 +102,7 @@ class Map(k.Kernel):
         assert indices is not None
         if width > 1 and not all(k.vectorizes(storage(o).at(at), i, width) for o, at in indices.items()):
             return None
-        builder = FunctorBuilder(group.inside, (i,), i, width, parameters, storage)
+        builder = FunctorBuilder(group.inside, i, width, parameters, storage)
         for o, at in indices.items():
             builder.store(o, at, builder.value(o, at))
         return builder

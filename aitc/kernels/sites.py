@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aitc.ir.dim import Dim, Sum, Symbol, c_expr, divisor, symbols
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, is_view, source_index
-from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf
+from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf, dim_name
 from aitc.kernels.group import Group
 from aitc.kernels.kernel import FunctorText, finish, output_indices, vectorizes, widths
 from aitc.targets.target import Target
@@ -44,7 +44,7 @@ def store_functor(
         if width > 1 and not all(vectorizes(storage(o).at(at), coords[-1], width) for o, at in outputs.items()):
             continue
         trial = parameters.clone()
-        builder = FunctorBuilder(group.inside, coords, coords[-1], width, trial, storage, {start: (index, acc)})
+        builder = FunctorBuilder(group.inside, coords[-1], width, trial, storage, {start: (index, acc)})
         for o, at in outputs.items():
             builder.store(o, at, builder.value(o, at))
         scattered = sum(mode == "element" for _, _, mode in builder.reads)
@@ -54,7 +54,7 @@ def store_functor(
             break
     if best is None:  # nothing can be stored in vectors: a wide functor may still compute in them
         trial = parameters.clone()
-        builder = FunctorBuilder(group.inside, coords, coords[-1], 1, trial, storage, {start: (index, acc)})
+        builder = FunctorBuilder(group.inside, coords[-1], 1, trial, storage, {start: (index, acc)})
         for o, at in outputs.items():
             builder.store(o, at, builder.value(o, at))
         best = (0, trial, finish(builder, name, comment, signature, element.format(type=c_type)))
@@ -66,7 +66,7 @@ def load_functor(
     group: Group,
     v: Value,
     index: Index,
-    coords: Sequence[Symbol],
+    vector: Symbol,
     parameters: Parameters,
     storage: StorageOf,
     target: Target,
@@ -74,23 +74,21 @@ def load_functor(
     *,
     name: str = "Load",
     comment: str = "V neighbouring elements of the input",
-    vector: Symbol | None = None,
     widest: int = 16,
 ) -> FunctorText:
     """The functor that computes ``v`` at ``index`` from memory (with the group's heads) into ``x``."""
-    vector = vector or coords[-1]
     assert group.anchor is not None
     inside = group.inside - {group.anchor}
     best: tuple[int, Parameters, FunctorText] | None = None
     sources = [w for w in group.inputs] or [v]
     for width in [w for w in widths(sources, target) if w <= widest]:
         trial = parameters.clone()
-        builder = FunctorBuilder(inside, coords, vector, width, trial, storage)
+        builder = FunctorBuilder(inside, vector, width, trial, storage)
         ref = builder.value(v, index)
         builder.emit(f"x[j] = {ref.text};", False)
         scattered = sum(mode == "element" for _, _, mode in builder.reads)
         if best is None or scattered < best[0]:
-            best = (scattered, trial, finish(builder, name, comment, signature, f"{v.type.dtype.compute_c} (&x)[V]"))
+            best = (scattered, trial, finish(builder, name, comment, signature, f"{v.type.dtype.compute_c} (&x)[V]", (f"using type = {v.type.dtype.compute_c};",)))
         if scattered == 0:
             break
     assert best is not None
@@ -176,10 +174,9 @@ def matrix_struct(name: str, comment: str, m: Matrix, majors: tuple[str, str], p
     init = [pointer]
     dims: dict[str, None] = {}
 
-    def dim_name(s: Symbol) -> str:
-        if s.name == "batch":
-            return s.name
-        dims[s.name] = None
+    def spell(s: Symbol) -> str:
+        if not s.name.startswith("@"):
+            dims[dim_name(s.name)] = None
         return parameters.dim(s)
 
     for label, d in (("stride_row", m.stride_row), ("stride_col", m.stride_col)):
@@ -187,11 +184,11 @@ def matrix_struct(name: str, comment: str, m: Matrix, majors: tuple[str, str], p
         lines.append("  " + declaration)
         if value is not None:
             init.append(value)
-    offset = c_expr(m.rest, dim_name)
+    offset = c_expr(m.rest, spell)
     for d in dims:
         lines.append(f"  int64_t {d};")
         init.append(d)
-    shown = "batch" if any(s.name == "batch" for s in symbols(m.rest)) else "/*batch*/"
+    shown = "batch" if any(s.name == "@batch" for s in symbols(m.rest)) else "/*batch*/"
     lines.append(f"  AITC_FN const {c_type}* matrix(int {shown}) const {{ return data{'' if offset == '0' else ' + ' + offset}; }}")
     lines.append("};")
     return tuple(lines), f"{name}{{{', '.join(init)}}}"

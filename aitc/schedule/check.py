@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from aitc.ir.dim import bounds
 from aitc.schedule.plan import Buffer, Plan, PointerArg, Space, TensorMapArg
 
@@ -40,7 +42,7 @@ def check_plan(plan: Plan) -> Plan:
 
 def _pairs(plan: Plan) -> list[tuple[Buffer, Buffer]]:
     weights = sorted((b for b in plan.buffers if b.space is Space.WEIGHT), key=lambda b: b.offset)
-    return list(zip(weights, weights[1:]))
+    return list(pairwise(weights))
 
 
 def _overlaps(arena: list[Buffer], arena_bytes: int) -> list[str]:
@@ -55,6 +57,6 @@ def _overlaps(arena: list[Buffer], arena_bytes: int) -> list[str]:
         live.append(b)
         if 0 <= arena_bytes < b.offset + b.upper_bytes:
             problems.append(f"{b.name} ends behind the arena")
-        if isinstance(b.bytes, int) and b.bytes > b.upper_bytes or bounds(b.bytes)[1] < 0:
+        if (isinstance(b.bytes, int) and b.bytes > b.upper_bytes) or bounds(b.bytes)[1] < 0:
             problems.append(f"{b.name} has room for {b.upper_bytes} bytes and holds {b.bytes}")
     return problems

@@ -14,7 +14,7 @@ from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir import dtype as dt
 from aitc.ir.dim import Dim, Sum, Symbol, product, symbols, transform
 from aitc.ir.graph import Graph, Value
-from aitc.kernels.functor import Line, Storage
+from aitc.kernels.functor import Line, Storage, dim_name
 from aitc.kernels.group import Group
 from aitc.kernels.kernel import KERNELS, Draft, No
 from aitc.registry import load
@@ -269,7 +269,7 @@ class _Planner:
         for m in d.maps:
             key = self._constant(m.root) if m.root.const is not None else self.buffer_of[id(m.root)]
             args.append(TensorMapArg(m.parameter, m.root.type.dtype, key, m.offset, m.sizes, m.strides, m.box, m.element_strides, m.swizzle, m.im2col))
-        args += [DimArg(name, Sum((((sym,), 1),))) for name, sym in d.parameters.dims.items()]
+        args += [DimArg(dim_name(name), Sum((((sym,), 1),))) for name, sym in d.parameters.dims.items()]
         by_name = {a.parameter: a for a in args}
         ordered = tuple(by_name[_parameter_name(p)] for p in d.context.parameters)
         name = f"{n:03d}_{entry}"
