@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 
@@ -29,9 +29,9 @@ class Target:
     l2_bytes: int
     features: frozenset[str]  # mma_sm80, wgmma, tma, mfma, avx512 ...
     gbps: float
-    tflops: dict[str, float]  # by operand: fp32, tf32, fp16, bf16, fp8
-    launch_us: float
-    doc: str
+    tflops: dict[str, float] = field(hash=False)  # by operand: fp32, tf32, fp16, bf16, fp8
+    launch_us: float = field(kw_only=True)
+    doc: str = field(kw_only=True)
 
     @property
     def gpu(self) -> bool:
