@@ -1,0 +1,388 @@
+"""Attention: softmax(scale * q k^T + mask) v, as every exporter spells it.
+
+Seen through: scales on the scores, on q, on k or on both; masks by Add (before or after the scale) and by Where with a huge negative
+number; casts around the softmax; soft caps; the guard Where(IsNaN(p), 0, p) of newer torch; batch and heads folded into one axis, or more
+axes than two (shifted windows); k that was transposed already; key and value heads repeated by Expand (grouped queries).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aitc.ir.builder import Builder
+from aitc.ir.dim import Dim, product
+from aitc.ir.graph import Node, Value
+from aitc.ir.match import made_by, number, pairs, same_shape, uncast
+from aitc.ir.rewrite import FUSE, Match, Outcome, Reason, Rule
+from aitc.ir.types import Shape
+
+EXCLUDED = -1e4  # what is added to a score that must not count is at most this
+
+
+@dataclass(slots=True)
+class _Mask:
+    """``value`` at the scores' shape ``shape`` of where it is applied. A bool says which scores count."""
+
+    value: Value
+    shape: Shape
+    factor: float = 1.0  # scales applied after an additive mask
+    inverted: bool = False
+
+
+@dataclass(slots=True)
+class _Scores:
+    """What lies between q k^T and the softmax."""
+
+    matmul: Node
+    scale: float = 1.0
+    softcap: float = 0.0
+    masks: list[_Mask] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    scores: _Scores
+    q: _Operand
+    k: _Operand  # [..., D, T]
+    scale: float
+    v: Value
+    softmax: Shape
+    transposed: bool  # the result is v^T p^T
+
+
+def _probabilities(v: Value, nodes: list[Node]) -> Node | None:
+    """The Softmax that ``v`` comes from, through casts, reshapes of leading axes and the guard against rows of NaN."""
+    while True:
+        v = uncast(v, nodes)
+        guard = made_by(v, "Where")
+        if guard is not None:
+            test = made_by(guard.inputs[0], "IsNaN")
+            kept = guard.inputs[2]
+            if test is None or number(guard.inputs[1]) != 0 or kept is None or uncast(test.input) is not uncast(kept):
+                return None
+            nodes += [guard, test]
+            v = kept
+            continue
+        node = made_by(v, "Softmax", "Reshape")
+        if node is None:
+            return None
+        nodes.append(node)
+        if node.op.name == "Softmax":
+            return node if not node.attrs.log and node.attrs.axis == node.output.type.rank - 1 else None
+        if node.input.shape[-2:] != v.shape[-2:] or node.input.type.rank < 3 or v.type.rank < 3:
+            return None
+        v = node.input
+
+
+def _scores(v: Value) -> _Scores | Reason:
+    """Peels scale, masks and soft cap off the scores, down to the MatMul."""
+    scale, softcap = 1.0, 0.0
+    masks: list[_Mask] = []
+    nodes: list[Node] = []
+    while True:
+        v = uncast(v, nodes)
+        node = v.producer
+        if node is None:
+            return Reason("the scores are no product of q and k")
+        if node.op.name != "MatMul" and len(v.users) > 1:
+            return Reason("the scores are read by others as well", node)
+        nodes.append(node)
+        if node.op.name == "MatMul":
+            if len(v.users) > 1:
+                return Reason("the scores are read by others as well", node)
+            return _Scores(node, scale, softcap, masks, nodes[:-1])
+        if node.op.name in ("Mul", "Div"):
+            c = number(node.inputs[1])
+            x = node.inputs[0]
+            if c is None and node.op.name == "Mul":
+                c, x = number(node.inputs[0]), node.inputs[1]
+            if not c or x is None:
+                return Reason(f"the scores are scaled by something that is no known number ({node.op.name})", node)
+            cap = made_by(uncast(x), "Tanh")
+            if cap is not None and node.op.name == "Mul":
+                inner = made_by(uncast(cap.input), "Div", "Mul")
+                n = number(inner.inputs[1]) if inner is not None else None
+                if inner is not None and n and scale == 1.0 and abs((n if inner.op.name == "Div" else 1 / n) / c - 1) < 1e-3:
+                    softcap = float(c)
+                    nodes += [cap, inner]
+                    v = inner.input
+                    continue
+            scale *= float(c) if node.op.name == "Mul" else 1 / float(c)
+            v = x
+        elif node.op.name == "Add":
+            inner_value = _towards_matmul(node)
+            if inner_value is None:
+                return Reason("neither operand of the Add leads to q k^T", node)
+            if softcap:
+                return Reason("a mask inside the soft cap", node)
+            other = node.inputs[1] if node.inputs[0] is inner_value else node.inputs[0]
+            assert other is not None
+            masks.append(_Mask(other, v.shape, scale))  # scaled by what was met so far, outside of it
+            v = inner_value
+        elif node.op.name == "Where":
+            kept = _where(node, v)
+            if isinstance(kept, Reason):
+                return kept
+            mask, v = kept
+            masks.append(mask)
+        elif node.op.name == "Reshape" and same_shape(node.input.shape[-2:], v.shape[-2:]):
+            v = node.input
+        else:
+            return Reason(f"{node.op.name} between q k^T and the softmax", node)
+
+
+def _where(node: Node, v: Value) -> tuple[_Mask, Value] | Reason:
+    condition, x, y = node.inputs
+    assert condition is not None and x is not None and y is not None
+    for fill, scores, inverted in ((y, x, False), (x, y, True)):
+        n = number(fill)
+        if n is not None:
+            if n > EXCLUDED:
+                return Reason(f"Where fills scores with {n}, which does not exclude them", node)
+            return _Mask(condition, v.shape, inverted=inverted), scores
+    return Reason("Where does not fill with one number", node)
+
+
+_TRANSPARENT = frozenset({"Mul", "Div", "Add", "Cast", "Reshape", "Where", "Tanh"})
+
+
+def _towards_matmul(node: Node) -> Value | None:
+    """The operand of an Add behind which q k^T is: of the node's full shape, and reaching a MatMul through pointwise nodes."""
+    found = [v for v in node.inputs if v is not None and v.shape == node.output.shape and _reaches_matmul(v, 12)]
+    return found[0] if found else None
+
+
+def _reaches_matmul(v: Value, depth: int) -> bool:
+    node = v.producer
+    if node is None or depth == 0 or v.type.rank < 2:
+        return False
+    if node.op.name == "MatMul":
+        return True
+    return node.op.name in _TRANSPARENT and any(i is not None and i.type.rank >= 2 and _reaches_matmul(i, depth - 1) for i in node.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """``value``, transposed by ``perm`` if that is not None."""
+
+    value: Value
+    perm: tuple[int, ...] | None
+    shape: Shape
+
+    def build(self, b: Builder) -> Value:
+        return self.value if self.perm is None else b.op("Transpose", self.value, perm=self.perm)
+
+
+def _unscaled(v: Value, nodes: list[Node]) -> tuple[_Operand, float]:
+    """``v`` without the constant number that it is multiplied by, before a Transpose or after it."""
+    shape = v.shape
+    x, scale = _without_factor(v, nodes)
+    turn = made_by(x, "Transpose")
+    if turn is not None:
+        inner, c = _without_factor(turn.input, nodes)
+        if c != 1.0:
+            return _Operand(inner, turn.attrs.perm, shape), scale * c
+    return _Operand(x, None, shape), scale
+
+
+def _without_factor(v: Value, nodes: list[Node]) -> tuple[Value, float]:
+    scale = 1.0
+    while (node := made_by(v, "Mul", "Div")) is not None:
+        candidates = pairs(node) if node.op.name == "Mul" else [(node.inputs[0], node.inputs[1])]
+        for x, c in candidates:
+            n = number(c)
+            if n and x is not None and same_shape(x.shape, v.shape):
+                scale *= float(n) if node.op.name == "Mul" else 1 / float(n)
+                nodes.append(node)
+                v = x
+                break
+        else:
+            break
+    return v, scale
+
+
+def _match(node: Node) -> Outcome:
+    a, b = node.inputs
+    assert a is not None and b is not None
+    nodes: list[Node] = []
+    softmax = _probabilities(a, nodes)
+    transposed = False
+    v = b
+    if softmax is None:  # v^T p^T
+        nodes = []
+        turn = made_by(b, "Transpose")
+        if turn is None or turn.attrs.perm != (*range(b.type.rank - 2), b.type.rank - 1, b.type.rank - 2):
+            return None
+        nodes.append(turn)
+        softmax = _probabilities(turn.input, nodes)
+        transposed, v = True, a
+        if softmax is None:
+            return None
+    if node.attrs.out is not None and node.attrs.out is not a.type.dtype:
+        return Reason("the product with v widens its result", node)
+    for n in nodes:
+        guarded = n.op.name in ("Softmax", "Reshape", "Cast") and any(u.op.name == "IsNaN" for u in n.output.users)
+        if len(n.output.users) > (2 if guarded else 1):
+            return Reason("the probabilities are read by others as well", n)
+    scores = _scores(softmax.input)
+    if isinstance(scores, Reason):
+        return scores
+    q, k = scores.matmul.inputs
+    assert q is not None and k is not None
+    nodes += scores.nodes
+    nodes.append(scores.matmul)
+    if q.type.rank < 3 or k.type.rank != q.type.rank or v.type.rank != a.type.rank:
+        return Reason("q, k and v do not have the same number of axes, at least three", scores.matmul)
+    if not same_shape(q.shape[:-2], scores.matmul.output.shape[:-2]):
+        return Reason("q is broadcast against k", scores.matmul)
+    if any(m.value.type.rank > len(m.shape) for m in scores.masks):
+        return Reason("a mask with more axes than the scores", scores.matmul)
+    q_operand, q_scale = _unscaled(q, nodes)
+    k_operand, k_scale = _unscaled(k, nodes)
+    scale = scores.scale * q_scale * k_scale
+    return Match(tuple(nodes), _Attention(scores, q_operand, k_operand, scale, v, softmax.output.shape, transposed))
+
+
+# --- building ------------------------------------------------------------------------------------------------------------
+
+
+def _rewrite(b: Builder, node: Node, m: _Attention) -> Value:
+    batch, heads = _batch_and_heads(m)
+    q = _four(b, m.q.build(b), batch, heads)
+    k = _four(b, _swap(b, m.k.build(b)), batch, heads)
+    v = _four(b, _swap(b, m.v) if m.transposed else m.v, batch, heads)
+    k, v = _ungroup(b, k, v, heads)
+    target = (batch, heads, q.shape[2], k.shape[2])
+    mask, causal = _mask(b, m.scores.masks, target, q)
+    y = b.op("Attention", q, k, v, *([mask] if mask is not None else []), scale=m.scale, causal=causal, softcap=m.scores.softcap)
+    if m.transposed:
+        y = _swap(b, y)
+    return y if same_shape(y.shape, node.output.shape) else b.op("Reshape", y, shape=node.output.shape)
+
+
+def _swap(b: Builder, v: Value) -> Value:
+    """``v`` with its last two axes exchanged; a Transpose in front of it is composed with."""
+    rank = v.type.rank
+    perm = (*range(rank - 2), rank - 1, rank - 2)
+    inner = made_by(v, "Transpose")
+    if inner is None:
+        return b.op("Transpose", v, perm=perm)
+    composed = tuple(inner.attrs.perm[p] for p in perm)
+    return inner.input if composed == tuple(range(rank)) else b.op("Transpose", inner.input, perm=composed)
+
+
+def _batch_and_heads(m: _Attention) -> tuple[Dim, Dim]:
+    """The two leading axes of the operator: of the scores where they are four-dimensional, or of what q was folded from."""
+    for shape in (m.softmax, *(mask.shape for mask in m.scores.masks), m.scores.matmul.output.shape):
+        if len(shape) == 4:
+            return shape[0], shape[1]
+    lead = m.q.shape[:-2]
+    folded = made_by(m.q.value, "Reshape") if m.q.perm is None else None
+    if folded is not None and folded.input.type.rank == 4 and same_shape(folded.input.shape[-2:], m.q.shape[-2:]):
+        return folded.input.shape[0], folded.input.shape[1]
+    return product(lead[:-1]) if len(lead) > 1 else 1, lead[-1]
+
+
+def _four(b: Builder, v: Value, batch: Dim, heads: Dim) -> Value:
+    """``v`` as [batch, heads, rows, columns]; leading axes that it broadcasts over are expanded."""
+    if v.type.rank == 4 and same_shape(v.shape[:2], (batch, heads)):
+        return v
+    folded = made_by(v, "Reshape")
+    shape = (batch, heads, *v.shape[-2:])
+    if folded is not None and same_shape(folded.input.shape, shape):
+        return folded.input
+    if v.type.rank == 4 and (v.shape[0] == 1 or v.shape[1] == 1):
+        return b.op("Expand", v, shape=shape)
+    return b.op("Reshape", v, shape=shape)
+
+
+def _ungroup(b: Builder, k: Value, v: Value, heads: Dim) -> tuple[Value, Value]:
+    """k and v before their heads were repeated, if both were: [B, Hk, T, D] -> [B, Hk, 1, T, D] -> [B, Hk, G, T, D] -> [B, H, T, D]."""
+    plain = [_before_repeat(b, x) for x in (k, v)]
+    if plain[0] is None or plain[1] is None or plain[0].shape[1] != plain[1].shape[1]:
+        return k, v
+    return plain[0], plain[1]
+
+
+def _before_repeat(b: Builder, x: Value) -> Value | None:
+    turn = made_by(x, "Transpose")
+    if turn is not None:
+        return None
+    folded = made_by(x, "Reshape")
+    expand = made_by(folded.input, "Expand") if folded is not None else None
+    if expand is None or expand.output.type.rank != 5 or not same_shape(expand.output.shape[-2:], x.shape[-2:]):
+        return None
+    grouped = expand.input
+    if grouped.type.rank != 5 or grouped.shape[2] != 1 or not same_shape(grouped.shape[:2], expand.output.shape[:2]):
+        return None
+    plain = (grouped.shape[0], grouped.shape[1], *grouped.shape[-2:])
+    before = made_by(grouped, "Reshape")
+    if before is not None and same_shape(before.input.shape, plain):
+        return before.input
+    return b.op("Reshape", grouped, shape=plain)
+
+
+def _mask(b: Builder, masks: list[_Mask], target: Shape, q: Value) -> tuple[Value | None, bool]:
+    """One mask for all, and whether the attention is causal instead of one of them."""
+    causal = False
+    bools: list[Value] = []
+    floats: list[Value] = []
+    for m in masks:
+        if is_causal(m.value, m.inverted, target):
+            causal = True
+            continue
+        v = m.value
+        if v.type.dtype.name != "bool" and m.factor != 1.0:
+            v = b.op("Mul", v, b.like(m.factor, v))
+        if v.type.dtype.name == "bool" and m.inverted:
+            v = b.op("Not", v)
+        (bools if v.type.dtype.name == "bool" else floats).append(_mask_to(b, v, m.shape, target))
+    if not bools and not floats:
+        return None, causal
+    keep = bools[0] if bools else None
+    for v in bools[1:]:
+        keep = b.op("And", keep, v)
+    if not floats:
+        return keep, causal
+    total = floats[0]
+    for v in floats[1:]:
+        total = b.op("Add", total, v)
+    if total.type.dtype is not q.type.dtype:
+        total = b.op("Cast", total, to=q.type.dtype)
+    if keep is not None:
+        total = b.op("Where", keep, total, b.like(-np.inf, total))
+    return total, causal
+
+
+def _mask_to(b: Builder, v: Value, shape: Shape, target: Shape) -> Value:
+    """A mask that broadcasts to scores of ``shape`` as one that broadcasts to the four axes of ``target``."""
+    full = v if v.type.rank == len(shape) else b.op("Reshape", v, shape=(1,) * (len(shape) - v.type.rank) + tuple(v.shape))
+    if same_shape(shape, target):
+        return full
+    lead, rest = full.shape[:-2], full.shape[-2:]
+    if all(d == 1 for d in lead):
+        return b.op("Reshape", full, shape=(1, 1, *rest))
+    if len(shape) > 4 and shape[-3] == target[1]:  # the heads are an axis of their own: only what is before it is folded
+        spread = b.op("Expand", full, shape=(*shape[:-3], *full.shape[-3:]))
+        return b.op("Reshape", spread, shape=(target[0], *full.shape[-3:]))
+    spread = b.op("Expand", full, shape=(*shape[:-2], *rest))
+    return b.op("Reshape", spread, shape=(target[0], target[1], *rest))
+
+
+def is_causal(v: Value, inverted: bool, target: Shape) -> bool:
+    """Whether a constant mask keeps exactly what is on and below the diagonal of square scores."""
+    array = v.const
+    if array is None or target[2] != target[3] or array.shape[-2:] != target[2:] or array.size != array.shape[-1] * array.shape[-2]:
+        return False
+    square = array.reshape(array.shape[-2:])
+    lower = np.tril(np.ones(square.shape, bool))
+    if square.dtype == np.bool_:
+        return bool(np.array_equal(square ^ inverted, lower))
+    wide = square.astype(np.float64)
+    return bool(np.all(wide[lower] == 0) and np.all(wide[~lower] <= EXCLUDED))
+
+
+FUSE.add("attention", Rule("attention", "softmax(scale q k^T + mask) v becomes Attention", ("MatMul",), _match, _rewrite))
