@@ -53,8 +53,8 @@ def _panel(panel: Any, row: dict[str, Any]) -> None:
     ]
     colours = [COLOURS.get(name, OTHERS) for name, _ in entries]
     panel.barh([LABELS.get(name, name) for name, _ in entries], medians, color=colours, xerr=spread, ecolor="#333333")
-    for place, value in enumerate(medians):
-        panel.text(value, place, f" {value:.3g}", va="center", fontsize=8)
+    for place, (value, above) in enumerate(zip(medians, spread[1])):
+        panel.text(value + above, place, f"  {value:.3g}", va="center", fontsize=8)
     if row.get("floor_ms"):
         panel.axvline(row["floor_ms"], color="black", linestyle="--", linewidth=1)
         panel.text(row["floor_ms"], len(entries) - 0.45, " floor", fontsize=7, va="bottom")
