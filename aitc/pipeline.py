@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aitc.build.cmake import BuildOptions, build
+import numpy as np
+
+from aitc import describe
+from aitc.build.cmake import BuildOptions, BuildResult, build
+from aitc.build.output import staged
+from aitc.build.toolchain import find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
-from aitc.importer.onnx import Imported, import_model
+from aitc.importer.onnx import import_model
 from aitc.ir.graph import Graph
-from aitc.ir.rewrite import MatchLog
-from aitc.ir.text import to_text
 from aitc.ir.use import input_uses
-from aitc.ir.verify import verify as check_graph
-from aitc.output import Staging, identifier
-from aitc.passes.context import PASSES, Context
+from aitc.passes.base import Context
+from aitc.passes.stages import fuse, layout, simplify
 from aitc.progress import Progress, Silent, Stages, Stopped
-from aitc.report import report_of, verification_json
+from aitc.report import digest, report_of
+from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Plan
-from aitc.schedule.schedule import schedule
-from aitc.schedule.serialize import plan_to_json
+from aitc.schedule.schedule import PlanOptions, identifier, schedule
 from aitc.settings import Settings
 from aitc.targets.machine import can_run, default_target
 from aitc.targets.target import Target, find_target
-from aitc.verify.bisect import first_difference
-from aitc.verify.compare import depth, roundoff
-from aitc.verify.run import Subject, Verification, verify
+from aitc.verify.bisect import Steps, first_difference
+from aitc.verify.compare import depth, roundoff, tolerance
+from aitc.verify.inputs import Arrays, random_inputs
+from aitc.verify.run import Subject, Verification, run_binary, verify
 
 STAGES = ("import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify")
-PRECISIONS = ("model", "fp32", "tf32", "fp16", "bf16")
-
-# The passes of each stage, in order.
-SIMPLIFY = ("fold_constants", "merge_duplicates", "simplify", "sink_views", "drop_dead")
-FUSE = ("fuse", "fold_constants", "merge_duplicates", "drop_dead")
-LAYOUT = ("choose_precision", "choose_layout", "drop_dead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Options:
     keep_fp32: tuple[str, ...] = ()  # node names, op types or regular expressions
     weights: str = "embed"  # or "file"
     tuning: Path | None = None
-    jobs: int = 0  # 0: as the settings say
+    jobs: int = 0  # 0: processors, bounded by memory
     verify: str = "auto"  # auto, require, skip
     bisect: bool = False
     seed: int = 0
@@ -67,42 +66,139 @@ class Result:
     """What came of a compile, as far as it went (``stop_after``)."""
 
     name: str
-    targets: tuple[str, ...]
-    api: str
+    targets: tuple[Target, ...]
+    context: Context
     seconds: dict[str, float] = field(default_factory=dict)  # by stage
     graph: Graph | None = None
-    matches: MatchLog = field(default_factory=MatchLog)
     plan: Plan | None = None
     sources: dict[str, str] | None = None
-    output: Path | None = None
     verification: Verification | None = None
+    output: Path | None = None  # where the files are
     report: dict[str, Any] = field(default_factory=dict)  # <name>.json
+
+    @property
+    def failed(self) -> bool:
+        """Whether the binary differs from the reference."""
+        return self.verification is not None and self.verification.status == "failed"
 
 
 def compile(model: str | Path | bytes, options: Options, progress: Progress | None = None) -> Result:
     """Compiles an ONNX model. Raises AitcError for whatever is the user's to mend.
 
-    ``Result.verification`` holds the comparison. After a mismatch the output is at ``<output>.failed``, and what was at ``output`` stays.
+    A mismatch is no exception: see ``Result.verification``. Its output goes to ``<output>.failed``, and what was at ``output`` stays.
     """
+    file = "model.onnx" if isinstance(model, bytes) else Path(model).name
     targets = choose_targets(options.targets)
+    context = Context(targets[0], options.precision, options.keep_fp32)
+    result = Result(identifier(options.name or Path(file).stem), targets, context)
     stages = Stages(STAGES, options.stop_after, options.dump, progress or Silent())
-    result = Result(options.name or model_name(model), tuple(t.name for t in targets), targets[0].api)
-    context = Context(targets, options.precision, options.keep_fp32, result.matches)
-    with Staging(options.output) as staging:
-        try:
-            imported = stages.run("import", lambda: _import(model, options), _summary, _text)
-            graph = result.graph = imported.graph
-            uses = input_uses(graph)
-            stages.run("simplify", lambda: _passes(SIMPLIFY, graph, context), _summary, _text)
-            stages.run("fuse", lambda: _passes(FUSE, graph, context), _summary, lambda g: {**_text(g), "rules.txt": result.matches.to_text()})
-            stages.run("layout", lambda: _passes(LAYOUT, graph, context), _summary, _text)
-            launches = stages.run("schedule", lambda: schedule(graph, context), _summary, _text)
-            plan = stages.run("plan", lambda: _plan(launches, uses, result.name), _plan_summary, lambda p: {"json": plan_to_json(p)})
-            result.plan = plan
-            sources = result.sources = stages.run("emit", lambda: emit(plan), _sources_summary, lambda s: {f"/{n}": t for n, t in s.items()})
-            stages.run("build", lambda: build(), _summary, _text)
-            result.verification = stages.run("verify", lambda: _verify(), str, _text)
-        except Stopped:
-            pass
-        result.seconds = stages.seconds
+    result.seconds = stages.seconds
+    place = options.output if options.stop_after == STAGES[-1] else None
+    with contextlib.suppress(Stopped), _folder(place, result) as folder:
+        imported = stages.run("import", lambda: import_model(model, dict(options.dims), dict(options.input_shapes)), describe.import_said)
+        graph = result.graph = imported.graph
+        uses = tuple(input_uses(graph).items())
+        stages.run("simplify", lambda: changed(simplify, graph, context), describe.graph_said)
+        stages.run("fuse", lambda: changed(fuse, graph, context), lambda g: describe.fuse_said(g, context))
+        stages.run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
+        names = tuple(t.name for t in targets)
+        facts = PlanOptions(result.name, file, options.precision, names, tuple(imported.metadata.items()), stages.statistics, uses=uses)
+        draft = stages.run("schedule", lambda: schedule(graph, targets[0], facts), describe.launches_said)
+        plan = result.plan = stages.run("plan", lambda: check_plan(draft), describe.plan_said)
+        sources = result.sources = stages.run("emit", lambda: emit(plan), describe.sources_said)
+        built = stages.run("build", lambda: _build(plan, sources, folder, options, stages.progress), describe.build_said)
+        subject = subject_of_plan(plan, folder, roundoff(graph, options.precision), depth(graph))
+        result.verification = stages.run("verify", lambda: _verify(subject, model, result, options, facts), describe.verification_said)
+        result.report = report_of(plan, stages.seconds, result.verification, subject, context, built, digest(model))
+        (folder / f"{result.name}.json").write_text(json.dumps(result.report, indent=1) + "\n", encoding="utf-8")
     return result
+
+
+def changed(stage: Callable[[Graph, Context], None], graph: Graph, context: Context) -> Graph:
+    """``graph`` after a stage that works in place."""
+    stage(graph, context)
+    return graph
+
+
+def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
+    """The targets by name, without doubles, the one with the fewest features first: it decides which kernels are used. Without names
+    the default one. Raises AitcError (USAGE) for unknown names and for targets of several APIs.
+    """
+    asked = names or [Settings.read().target or default_target()]
+    targets = list(dict.fromkeys(find_target(n) for n in asked))
+    apis = sorted({t.api for t in targets})
+    if len(apis) > 1:
+        raise AitcError(
+            Diagnostic("T02", f"one binary has one API, and the targets are of {', '.join(apis)}", help="compile once for each"), Exit.USAGE
+        )
+    common = frozenset.intersection(*(t.features for t in targets))
+    first, *rest = sorted(targets, key=lambda t: (len(t.features), t.name))
+    return (replace(first, features=common, smem_bytes=min(t.smem_bytes for t in targets)), *rest)
+
+
+def _build(plan: Plan, sources: dict[str, str], folder: Path, options: Options, progress: Progress) -> BuildResult:
+    chain = find_toolchain(plan.api)
+    for tool in (chain.cxx, chain.device, chain.cmake, chain.ninja):
+        if tool is not None:
+            progress.note(f"{tool.name} {tool.version}: {tool.path}, found by {tool.origin}")
+    return build(plan, sources, folder, chain, BuildOptions(jobs=options.jobs, weights_file=options.weights == "file"), progress.step)
+
+
+def _verify(subject: Subject, model: str | Path | bytes, result: Result, options: Options, facts: PlanOptions) -> Verification:
+    if options.verify == "skip":
+        return Verification("not run", "not asked for")
+    if can_run(result.targets):
+        answer = verify(subject, model, options.seed)
+    else:
+        answer = Verification("not run", f"this machine has no {' or '.join(t.name for t in result.targets)} device")
+    if options.verify == "require" and answer.status == "not run":
+        raise AitcError(Diagnostic("V02", f"{result.name} could not be verified: {answer.reason}", stage="verify"), Exit.VERIFY)
+    if options.bisect and answer.status == "failed":
+        steps = _steps(model, options, result.targets, facts)
+        feeds = random_inputs(subject.inputs, answer.dims, answer.seed)
+        answer = replace(answer, first_difference=first_difference(steps, model, feeds, tolerance(subject.roundoff, subject.depth)))
+    return answer
+
+
+def _steps(model: str | Path | bytes, options: Options, targets: tuple[Target, ...], facts: PlanOptions) -> Steps:
+    """The stages again, for the search of a difference."""
+    context = Context(targets[0], options.precision, options.keep_fp32)
+
+    def run(plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
+        with tempfile.TemporaryDirectory(prefix="aitc-bisect-") as folder:
+            _build(plan, emit(plan), Path(folder), options, Silent())
+            return run_binary(subject_of_plan(plan, Path(folder)), arrays)
+
+    return Steps(
+        lambda: import_model(model, dict(options.dims), dict(options.input_shapes)).graph,
+        (("simplify", lambda g: simplify(g, context)), ("fuse", lambda g: fuse(g, context)), ("layout", lambda g: layout(g, context))),
+        lambda g: check_plan(schedule(g, targets[0], facts)),
+        run,
+    )
+
+
+def subject_of_plan(plan: Plan, folder: Path, roundoff: float = 0.0, depth: int = 1) -> Subject:
+    """What verify needs to know of a plan that was built into ``folder``."""
+    device = Settings.read().device_index
+    return Subject(folder, plan.name, plan.api, plan.inputs, plan.outputs, plan.dims, roundoff, depth, device)
+
+
+@contextlib.contextmanager
+def _folder(output: Path | None, result: Result) -> Iterator[Path]:
+    """A folder to build in: it becomes ``output``, or ``output.failed`` after a mismatch; it vanishes when a stage fails."""
+    if output is None:
+        with tempfile.TemporaryDirectory(prefix="aitc-") as temporary:
+            yield Path(temporary)
+        return
+    with contextlib.suppress(_Kept), staged(output) as folder:
+        yield folder
+        result.output = output
+        if result.failed:
+            result.output = output.with_name(output.name + ".failed")
+            with staged(result.output) as failed:
+                shutil.copytree(folder, failed, dirs_exist_ok=True, symlinks=True)
+            raise _Kept
+
+
+class _Kept(Exception):
+    """The output went somewhere else: leave the usual place alone."""

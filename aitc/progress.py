@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -34,8 +35,19 @@ class Stopped(Exception):
     """The stage after which to stop is done."""
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a stage says of its result: one ``line``; ``texts`` by suffix ("txt") or path below the stage's own folder ("/a.cpp"), made
+    only if somebody dumps them; ``counts`` for the plan's statistics.
+    """
+
+    line: str
+    texts: Callable[[], Mapping[str, str]] = dict
+    counts: tuple[tuple[str, int], ...] = ()
+
+
 class Stages:
-    """Runs the stages: ``seconds`` by stage; with ``dump`` each stage's text goes to DIR/<number>-<stage>.<suffix>."""
+    """Runs the stages: ``seconds`` by stage; with ``dump`` each stage's texts go to DIR/<number>-<stage>.<suffix>."""
 
     def __init__(self, names: tuple[str, ...], stop_after: str, dump: Path | None, progress: Progress):
         self.names = names
@@ -43,19 +55,19 @@ class Stages:
         self.dump = dump
         self.progress = progress
         self.seconds: dict[str, float] = {}
+        self.statistics: tuple[tuple[str, int], ...] = ()
 
-    def run(self, name: str, work: Callable[[], T], summary: Callable[[T], str], text: Callable[[T], Mapping[str, str]]) -> T:
-        """Does the stage's ``work``; ``summary`` and ``text`` (suffix or path to text) describe its result.
-
-        Raises Stopped after the stage at which to stop.
-        """
+    def run(self, name: str, work: Callable[[], T], said: Callable[[T], Said]) -> T:
+        """Does the stage's ``work``; ``said`` describes its result. Raises Stopped after the stage at which to stop."""
         self.progress.begin(name)
         start = time.perf_counter()
         result = work()
         self.seconds[name] = time.perf_counter() - start
-        self.progress.end(name, self.seconds[name], summary(result))
+        described = said(result)
+        self.statistics += tuple((f"{what} after {name}", n) for what, n in described.counts)
+        self.progress.end(name, self.seconds[name], described.line)
         if self.dump is not None:
-            self._write(name, text(result))
+            self._write(name, described.texts())
         if name == self.stop_after:
             raise Stopped
         return result
@@ -64,7 +76,7 @@ class Stages:
         assert self.dump is not None
         stem = f"{self.names.index(name) + 1:02}-{name}"
         for suffix, text in texts.items():
-            path = self.dump / (f"{stem}.{suffix}" if "/" not in suffix else f"{stem}/{suffix.lstrip('/')}")
+            path = self.dump / (f"{stem}{suffix}" if suffix.startswith("/") else f"{stem}.{suffix}")
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")

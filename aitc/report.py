@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -10,36 +11,43 @@ from pathlib import Path
 from typing import Any
 
 from aitc import __version__
+from aitc.build.cmake import BuildResult
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
 from aitc.ir.parse import parse_dim
+from aitc.passes.base import Context
 from aitc.schedule.plan import DimSource, Plan, Port, Space
 from aitc.verify.run import Subject, Verification
 
 FORMAT = 1
 
 
-def report_of(plan: Plan, seconds: Mapping[str, float], verification: Verification | None, artifacts: Mapping[str, int],
-              model_sha256: str, roundoff: float, depth: int) -> dict[str, Any]:  # fmt: skip
+def report_of(plan: Plan, seconds: Mapping[str, float], verification: Verification | None, subject: Subject, context: Context,
+              built: BuildResult, model_sha256: str) -> dict[str, Any]:  # fmt: skip
     """The JSON object. Keys are only ever added; ``format`` counts the changes that break a reader."""
     kernels = Counter(k.kernel for k in plan.kernels)
+    files = {p.name: p.stat().st_size for p in sorted(built.library.parent.iterdir()) if p.is_file()}
     return {
         "format": FORMAT,
         "aitc": __version__,
         "name": plan.name,
-        "model": {"file": plan.model, "sha256": model_sha256, "metadata": dict(plan.metadata)},
+        "model": {"file": plan.model, "metadata": dict(plan.metadata)},
         "targets": list(plan.targets),
         "api": plan.api,
         "precision": plan.precision,
-        "roundoff": roundoff,
-        "depth": depth,
+        "nodes": [{"node": d.node, "op": d.op, "dtype": d.dtype, "reason": d.reason} for d in context.decisions],
+        "rules": context.log.counts(),
+        "roundoff": subject.roundoff,
+        "depth": subject.depth,
         "dims": [asdict(d) for d in plan.dims],
         "inputs": [_port(p) for p in plan.inputs],
         "outputs": [_port(p) for p in plan.outputs],
-        "bytes": {"arena": plan.arena_bytes, "weights": plan.weights_bytes, "state": plan.state_bytes, **artifacts},
+        "files": files,
+        "bytes": {"arena": plan.arena_bytes, "weights": plan.weights_bytes, "state": plan.state_bytes},
         "peak": peak(plan),
-        "digests": {"weights": plan.weights_digest},
+        "digests": {"model": model_sha256, "weights": plan.weights_digest},
+        "objects": {"compiled": built.compiled, "cached": built.cached},
         "kernels": {"files": len(plan.kernels), "by_kernel": dict(sorted(kernels.items()))},
         "launches": [
             {"name": n.name, "entry": n.entry, "nodes": [str(loc) for loc in n.locs], "note": n.note,
@@ -50,6 +58,17 @@ def report_of(plan: Plan, seconds: Mapping[str, float], verification: Verificati
         "seconds": {k: round(v, 4) for k, v in seconds.items()},
         "verification": verification_json(verification),
     }  # fmt: skip
+
+
+def digest(model: str | Path | bytes) -> str:
+    """SHA-256 of the model file (not of its external data)."""
+    if isinstance(model, bytes):
+        return hashlib.sha256(model).hexdigest()
+    result = hashlib.sha256()
+    with open(model, "rb") as file:
+        while block := file.read(1 << 20):
+            result.update(block)
+    return result.hexdigest()
 
 
 def verification_json(v: Verification | None) -> dict[str, Any]:

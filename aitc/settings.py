@@ -22,11 +22,13 @@ class Settings:
 
     target: str = _setting("", "AITC_TARGET", "default of --target; without it the GPU of the machine, else cpu")
     cache: str = _setting("", "AITC_CACHE_DIR", "where compiled objects are kept; default $XDG_CACHE_HOME/aitc or ~/.cache/aitc")
-    cache_gb: str = _setting("10", "AITC_CACHE_GB", "the cache is trimmed to this size, least recently used first; 0 turns it off")
+    cache_bytes: str = _setting("4294967296", "AITC_CACHE_BYTES", "the cache is trimmed to this size, least recently used first")
     jobs: str = _setting("", "AITC_JOBS", "default of --jobs; without it the number of processors, bounded by memory")
-    cxx: str = _setting("", "AITC_CXX", "C++ compiler for host code and cpu kernels; default $CXX, else g++, c++ or clang++")
+    cxx: str = _setting("", "CXX", "C++ compiler for host code and cpu kernels; default g++, else clang++ or c++")
     nvcc: str = _setting("", "AITC_NVCC", "CUDA compiler; default: $CUDA_HOME, PATH, `pip install aitc[cuda]`, /usr/local/cuda")
     hipcc: str = _setting("", "AITC_HIPCC", "HIP compiler; default: $ROCM_PATH, PATH, /opt/rocm")
+    cmake: str = _setting("", "AITC_CMAKE", "CMake; default: PATH, then the wheel that aitc depends on")
+    ninja: str = _setting("", "AITC_NINJA", "Ninja; default: PATH, then the wheel that aitc depends on")
     tuning: str = _setting("", "AITC_TUNING", "default of --tuning: measured configurations that win over the shipped ones")
     dump: str = _setting("", "AITC_DUMP", "default of --dump: a folder for the text of every stage")
     device: str = _setting("0", "AITC_DEVICE", "number of the GPU that verify and bench run on")
@@ -49,22 +51,18 @@ class Settings:
         """Compilers to run at once, at least 1. Raises AitcError (USAGE) if AITC_JOBS is no positive integer."""
         if not self.jobs:
             return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return int(_number("AITC_JOBS", self.jobs, least=1))
+        return _number("AITC_JOBS", self.jobs, least=1)
 
     @property
-    def cache_bytes(self) -> int:
-        """The cache's size limit in bytes; 0 turns the cache off."""
-        return int(_number("AITC_CACHE_GB", self.cache_gb, least=0) * 2**30)
+    def device_index(self) -> int:
+        """The GPU to run on. Raises AitcError (USAGE) if AITC_DEVICE is no integer of 0 or more."""
+        return _number("AITC_DEVICE", self.device, least=0)
 
 
-def _number(env: str, text: str, least: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not least <= value < 1e9:
-        raise AitcError(Diagnostic("C02", f"{env}={text!r} is not a number of {least:g} or more"), Exit.USAGE)
-    return value
+def _number(env: str, text: str, least: int) -> int:
+    if not text.isdigit() or int(text) < least:
+        raise AitcError(Diagnostic("C02", f"{env}={text!r} is not a whole number of {least} or more"), Exit.USAGE)
+    return int(text)
 
 
 def documented() -> list[tuple[str, str, str]]:

@@ -47,13 +47,6 @@ def seconds(s: float) -> str:
     return f"{s:.1f} s" if s < 90 else f"{int(s) // 60} min {int(s) % 60:02d} s"
 
 
-def size(n: float) -> str:
-    """A number of bytes as people write it."""
-    for unit in ("B", "KiB", "MiB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.2f} GiB"
 
 
 class Display:

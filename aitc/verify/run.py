@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ class Verification:
     reason: str = ""
     oracle: str = ""
     seed: int = 0
-    runs: tuple[dict[str, int], ...] = ()  # the dims of each
+    dims: dict[str, int] = field(default_factory=dict)  # of the worst run, whose seed is ``seed``
+    runs: int = 0
     roundoff: float = 0.0
     depth: int = 0
     outputs: tuple[OutputReport, ...] = ()
@@ -77,31 +78,41 @@ def verify(subject: Subject, model: str | Path | bytes, seed: int = 0, feeds: Ar
     limit = tolerance(subject.roundoff, subject.depth)
     try:
         reference = Reference(model)
-        trials = [(feeds, {}, reference.run(feeds))] if feeds is not None else _trials(subject, reference, seed)
+        trials = _trials(subject, reference, seed) if feeds is None else [Trial(seed, {}, feeds, reference.run(feeds))]
     except NoReference as none:
         return Verification("not run", f"no reference: {none}", seed=seed, roundoff=subject.roundoff, depth=subject.depth)
-    done = Verification("passed", "", reference.oracle, seed, (), subject.roundoff, subject.depth)
-    for arrays, dims, want in trials:
-        got = run_binary(subject, arrays)
-        reports = judge(subject, reference, arrays, got, want, limit)
-        worse = not done.outputs or _badness(reports) > _badness(done.outputs)
-        done = replace(done, runs=(*done.runs, dims), outputs=reports if worse else done.outputs)
+    done = Verification("passed", "", reference.oracle, seed, roundoff=subject.roundoff, depth=subject.depth, runs=len(trials))
+    for trial in trials:
+        got = run_binary(subject, trial.arrays)
+        reports = judge(subject, reference, trial, got, limit)
+        if not done.outputs or _badness(reports) > _badness(done.outputs):
+            done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims)
     wrong = [o for o in done.outputs if not o.ok]
     return replace(done, status="failed" if wrong else "passed", seconds=time.perf_counter() - start,
                    reason=f"{len(wrong)} of {len(done.outputs)} outputs differ" if wrong else "")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Inputs made from ``seed`` with run-time ``dims``, and what the reference answers."""
+
+    seed: int
+    dims: dict[str, int]
+    arrays: Arrays
+    want: dict[str, Any]
 
 
 def _badness(reports: Sequence[OutputReport]) -> tuple[int, float]:
     return sum(not o.ok for o in reports), max((o.rms_rel for o in reports), default=0.0)
 
 
-def _trials(subject: Subject, reference: Reference, seed: int) -> list[tuple[Arrays, dict[str, int], dict[str, Any]]]:
-    """Inputs, their dims and the reference's answers: at the first sizes that the reference accepts, and at others if there are any."""
+def _trials(subject: Subject, reference: Reference, seed: int) -> list[Trial]:
+    """Trials at the first sizes that the reference accepts, and at others if there are any. Raises NoReference."""
     refusal: NoReference | None = None
     for dims in dim_choices(subject.dims, subject.inputs):
         arrays = random_inputs(subject.inputs, dims, seed)
         try:
-            trials = [(arrays, dims, reference.run(arrays))]
+            trials = [Trial(seed, dims, arrays, reference.run(arrays))]
         except NoReference as none:
             refusal = refusal or none
             continue
@@ -109,7 +120,7 @@ def _trials(subject: Subject, reference: Reference, seed: int) -> list[tuple[Arr
         if other != dims:
             arrays = random_inputs(subject.inputs, other, seed + 1)
             with contextlib.suppress(NoReference):  # some models work at some sizes only
-                trials.append((arrays, other, reference.run(arrays)))
+                trials.append(Trial(seed + 1, other, arrays, reference.run(arrays)))
         return trials
     raise refusal or NoReference("no input fits")
 
@@ -120,17 +131,19 @@ def _another(size: int, d: DimSource) -> int:
     return larger if larger != size else fit(max(size // 2, 1), d)
 
 
-def judge(subject: Subject, reference: Reference, arrays: Arrays, got: Mapping[str, np.ndarray], want: Mapping[str, Any],
-          limit: Tolerance) -> tuple[OutputReport, ...]:  # fmt: skip
+def judge(
+    subject: Subject, reference: Reference, trial: Trial, got: Mapping[str, np.ndarray], limit: Tolerance
+) -> tuple[OutputReport, ...]:
     """The reports of all outputs. What misses the plain tolerance is measured against how much the reference itself moves when its
     numbers are moved by one rounding, and detections are compared as sets.
     """
+    want = trial.want
     types = {p.name: p.dtype for p in subject.outputs}
     reports = {n: compare(n, t, got[n], want[n], limit) for n, t in types.items()}
     missed = [n for n, r in reports.items() if not r.ok]
     if missed:
         try:
-            spread = reference.spread(arrays, max(subject.roundoff, 2.0**-24), want)
+            spread = reference.spread(trial.arrays, max(subject.roundoff, 2.0**-24), want)
         except NoReference:
             spread = {}
         for n in missed:
@@ -154,7 +167,7 @@ def _bounded(spread: np.ndarray, want: Any) -> np.ndarray:
         return spread
     finite = np.abs(np.where(np.isfinite(want), want, 0))
     rms = float(np.sqrt(np.mean(finite.astype(np.float64) ** 2))) if want.size else 0.0
-    return np.minimum(spread, 0.01 * (rms + finite))
+    return np.asarray(np.minimum(spread, 0.01 * (rms + finite)))
 
 
 def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:
@@ -201,4 +214,4 @@ def save(path: Path, array: np.ndarray) -> None:
 def load(path: Path, port: Port) -> np.ndarray:
     """The inverse of ``save``, for the element type of ``port``."""
     array = np.load(path, allow_pickle=False)
-    return array if array.dtype == port.dtype.numpy else array.view(port.dtype.numpy)
+    return np.asarray(array if array.dtype == port.dtype.numpy else array.view(port.dtype.numpy))

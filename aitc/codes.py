@@ -1,0 +1,179 @@
+"""What each error code means: ``aitc explain CODE``. A test holds this table and the codes in the source together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``text`` says why it happens and what to do."""
+
+    title: str
+    text: str
+
+
+CODES: dict[str, Explanation] = {
+    # B: build
+    "B01": Explanation(
+        "a tool of the toolchain is missing",
+        "aitc looks for compilers in this order: a flag, the environment (CXX, AITC_NVCC, CUDA_HOME, AITC_HIPCC, "
+        "ROCM_PATH), PATH, pip packages, the usual folders. `aitc list toolchains` shows what was found. For CUDA "
+        "`pip install aitc[cuda]` brings nvcc; for HIP install hipcc.",
+    ),
+    "B02": Explanation(
+        "the compiler failed on generated code",
+        "The message names the kernel and the ONNX nodes it was made from. Generated code that does not compile "
+        "is a defect of aitc, unless the compiler itself is broken or out of memory (then --jobs 1 helps). Report "
+        "it with the output of --dump.",
+    ),
+    "B03": Explanation(
+        "CMake cannot configure the generated project",
+        "Mostly the compiler that was found cannot link a program. `aitc list toolchains` shows which one it is; "
+        "CXX names another.",
+    ),
+    "B04": Explanation(
+        "the output folder or a temporary file cannot be written",
+        "No permission, no space, or the path is a file. Choose another folder with -o; TMPDIR says where objects "
+        "are built, AITC_CACHE_DIR where they are kept. What was in the output folder before is untouched.",
+    ),
+    # C: command line
+    "C01": Explanation(
+        "interrupted",
+        "Ctrl-C or SIGTERM. Compilers were stopped, and nothing half-written is left: the output folder is as it "
+        "was.",
+    ),
+    "C02": Explanation(
+        "a wrong flag or argument",
+        "The message says which. `aitc COMMAND --help` lists all flags with their values.",
+    ),
+    "C03": Explanation(
+        "the system refused to read or write a file",
+        "The message names the file and the system's reason.",
+    ),
+    "C04": Explanation(
+        "out of memory",
+        "Compilers take up to 0.7 GB each: try --jobs 1. A model needs about twice its weights.",
+    ),
+    # I: import
+    "I01": Explanation(
+        "the model file cannot be read",
+        "It does not exist, is a folder, or may not be read.",
+    ),
+    "I02": Explanation(
+        "the file is not an ONNX model",
+        "It is empty, truncated (an interrupted download, or a Git LFS pointer), or of another kind. "
+        "`onnx.load(path)` in Python fails on it as well.",
+    ),
+    "I03": Explanation(
+        "the graph does not hold together",
+        "A node reads a value that nothing makes or that is made later (a cycle, or nodes out of order), or a "
+        "name is defined twice. The exporter or a tool that edited the file made a mistake; "
+        "`onnx.checker.check_model` reports the same.",
+    ),
+    "I04": Explanation(
+        "a node is wrong, or needs to know more",
+        "Its inputs have types or shapes that the operator refuses, or an attribute is missing, unknown or out of "
+        "range; some attributes need a static dim, which --dim NAME=SIZE gives. The message shows the node and "
+        "its inputs.",
+    ),
+    "I05": Explanation(
+        "a form of this operator is not supported",
+        "The operator is known, but not with this attribute, type or optional output. All such nodes are listed "
+        "at once.",
+    ),
+    "I06": Explanation(
+        "an operator is not supported",
+        "No importer function and no ONNX function body is known for it. `aitc list ops` prints what is. Domains "
+        "are kept apart: an operator of com.microsoft is another one than that of the same name of ai.onnx.",
+    ),
+    "I07": Explanation(
+        "the opset is unknown",
+        "The model uses a newer opset than the installed onnx package knows. Install a newer onnx, or convert the "
+        "model with onnx.version_converter.",
+    ),
+    "I08": Explanation(
+        "external data is missing, too short, or outside of the model's folder",
+        "Weights beside the model are named relative to its folder. Copy them there. Paths that leave the folder "
+        "are refused: a model must not make a compiler read any file it likes.",
+    ),
+    "I09": Explanation(
+        "an input or output of the model is not a tensor that aitc compiles",
+        "Sequences, optionals and strings have no place in a binary's interface, and an input needs at least a "
+        "rank; --input NAME=... gives a shape.",
+    ),
+    "I10": Explanation(
+        "--dim or --input does not fit the model",
+        "The message lists the model's dims or inputs. Names are the model's own.",
+    ),
+    "I11": Explanation(
+        "versions of the file contradict each other",
+        "The file imports one domain at two versions, or none for a domain that it uses.",
+    ),
+    "I12": Explanation(
+        "a constant's data is damaged",
+        "Its bytes do not fit its type and shape.",
+    ),
+    "I13": Explanation(
+        "a defect of aitc while importing a node",
+        "Please report it with the model, or with the node that the message shows.",
+    ),
+    # O: output
+    "O02": Explanation(
+        "a dump cannot be written",
+        "The folder given with --dump (or AITC_DUMP) cannot be made or written.",
+    ),
+    "O03": Explanation(
+        "a file that the command needs is not there",
+        "Mostly the folder is not the -o of an `aitc compile`, or an .npy file is missing.",
+    ),
+    # S: schedule
+    "S01": Explanation(
+        "no kernel takes a node",
+        "Each kernel says why not. On cpu every operator that imports has a kernel; please report one that has "
+        "not. On a GPU a type may be missing: --precision or --keep-fp32 may help.",
+    ),
+    "S02": Explanation(
+        "a symbolic dim cannot be read from the inputs",
+        "The size appears in the inputs' shapes only inside an expression. Fix it with --dim NAME=SIZE.",
+    ),
+    # R: running
+    "R01": Explanation(
+        "the compiled model failed while running",
+        "The message is its own: an input it refuses, no device, not enough memory.",
+    ),
+    "R02": Explanation(
+        "the compiled model did not finish",
+        "A run on random inputs took longer than ten minutes and was ended.",
+    ),
+    "R03": Explanation(
+        "the compiled model crashed",
+        "A defect of aitc: please report it with the model.",
+    ),
+    # T: targets
+    "T01": Explanation(
+        "no target has that name",
+        "`aitc list targets` prints all names; h200, a100, mi250 and the like are aliases.",
+    ),
+    "T02": Explanation(
+        "targets of several APIs",
+        "One binary is for cpu, for CUDA or for HIP. Compile once for each.",
+    ),
+    # V: verification
+    "V01": Explanation(
+        "the binary does not match the reference",
+        "The outputs differ by more than rounding explains. The binary is in <output>.failed, and the output "
+        "folder is as it was. --bisect names the first ONNX node whose value differs. Please report it. With "
+        "--precision fp16 or bf16 first see whether --keep-fp32 on the nodes that overflow helps.",
+    ),
+    "V02": Explanation(
+        "the binary could not be verified",
+        "--require-verify was given, and this machine has no device of the target, or the reference (onnxruntime, "
+        "onnx.reference) cannot run the model.",
+    ),
+    # X: defects
+    "X01": Explanation(
+        "a defect of aitc",
+        "Not a mistake of yours. Please report it with the command, the model, and the traceback that -v prints.",
+    ),
+}

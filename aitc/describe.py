@@ -1,0 +1,146 @@
+"""What a stage's result looks like: one line for the progress display, texts for --dump and ``aitc show``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from aitc.build.cmake import BuildResult
+from aitc.importer.onnx import Imported
+from aitc.ir import dim as dm
+from aitc.ir.graph import Graph
+from aitc.ir.op import Kind
+from aitc.ir.text import to_text, walk
+from aitc.passes.base import Context
+from aitc.progress import Said
+from aitc.report import verification_json
+from aitc.schedule.plan import DimArg, Plan, Space
+from aitc.schedule.serialize import plan_to_json
+from aitc.verify.run import Verification
+
+
+def size(n: float) -> str:
+    """A number of bytes as people write it."""
+    for unit in ("B", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.2f} GiB"
+
+
+def count(n: int, what: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{n:,} {what}{'' if n == 1 else 'es' if what.endswith('ch') else 's'}"
+
+
+def graph_said(graph: Graph) -> Said:
+    """Nodes, as one line and as the text IR."""
+    nodes = [n for g in walk(graph) for n in g.nodes]
+    views = sum(n.op.kind is Kind.VIEW for n in nodes)
+    line = count(len(nodes), "node") + (f", {views:,} of them views" if views else "")
+    return Said(line, lambda: {"txt": to_text(graph)}, (("nodes", len(nodes)),))
+
+
+def import_said(imported: Imported) -> Said:
+    """As ``graph_said``, with opsets."""
+    said = graph_said(imported.graph)
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in dict(imported.opset_imports).items())
+    return replace(said, line=f"{said.line}; opset {opsets}")
+
+
+def fuse_said(graph: Graph, context: Context) -> Said:
+    """As ``graph_said``, with the rules that matched most and the match log."""
+    said = graph_said(graph)
+    most = sorted(context.log.counts().items(), key=lambda e: (-e[1], e[0]))[:5]
+    line = "; ".join([said.line, *([", ".join(f"{n} {rule}" for rule, n in most)] if most else [])])
+    return replace(said, line=line, texts=lambda: {**said.texts(), "rules.txt": context.log.to_text()})
+
+
+def layout_said(graph: Graph, context: Context) -> Said:
+    """As ``graph_said``, with what runs in which type."""
+    said = graph_said(graph)
+    rows = [f"{d.dtype:5} {d.op:24} {d.node}" + (f"  ({d.reason})" if d.reason else "") for d in context.decisions]
+    types = Counter(d.dtype for d in context.decisions)
+    line = "; ".join([said.line, *([", ".join(f"{n} in {t}" for t, n in types.most_common())] if rows else [])])
+    return replace(said, line=line, texts=lambda: {**said.texts(), **({"precision.txt": "\n".join(rows) + "\n"} if rows else {})})
+
+
+def graph_statistics(graph: Graph) -> dict[str, Any]:
+    """Nodes by op and by kind, constants and their bytes, inputs and outputs as text."""
+    nodes = [n for g in walk(graph) for n in g.nodes]
+    constants = {id(v): v.const.nbytes for g in walk(graph) for v in g.values() if v.const is not None}
+    return {
+        "nodes": len(nodes),
+        "ops": dict(Counter(n.op.name for n in nodes).most_common()),
+        "kinds": dict(Counter(n.op.kind.value for n in nodes).most_common()),
+        "constants": len(constants),
+        "constant_bytes": sum(constants.values()),
+        "inputs": [f"{v.name} {v.type}" for v in graph.inputs],
+        "outputs": [f"{name} {v.type}" for name, v in zip(graph.output_names, graph.outputs)],
+    }
+
+
+def launches_said(plan: Plan) -> Said:
+    """Launches and kernels."""
+    kernels = Counter(k.kernel for k in plan.kernels)
+    most = ", ".join(f"{n} {k}" for k, n in kernels.most_common(4))
+    line = f"{count(len(plan.launches), 'launch')}, {count(len(plan.kernels), 'kernel file')}: {most}"
+    return Said(line, lambda: {"txt": launches_text(plan)})
+
+
+def launches_text(plan: Plan) -> str:
+    """One launch a paragraph: what it runs, where, with which arguments, and the ONNX nodes it stands for."""
+    kernels = {k.entry: k for k in plan.kernels}
+    lines = []
+    for launch in plan.launches:
+        k = kernels[launch.entry]
+        grid, block = "x".join(map(str, launch.grid)), "x".join(map(str, launch.block))
+        where = "" if plan.api == "cpu" else f" grid {grid} block {block} smem {launch.smem_bytes}"
+        lines.append(f"{launch.name}: {k.kernel} [{k.config}]{where}; {launch.note}")
+        lines.append("    " + ", ".join(f"{a.parameter}={a.value if isinstance(a, DimArg) else a.buffer}" for a in launch.args))
+        lines += [f'    <- {loc.op_type} "{loc.name or f"#{loc.index}"}"' for loc in launch.locs]
+    return "\n".join(lines) + "\n"
+
+
+def plan_said(plan: Plan) -> Said:
+    """Memory, and the Plan as JSON."""
+    return Said(f"arena {size(arena_bytes(plan))}, weights {size(plan.weights_bytes)}", lambda: {"json": plan_to_json(plan)})
+
+
+def arena_bytes(plan: Plan) -> int:
+    """The size of the arena; where it depends on symbolic dims, the least that it can be with them at their hints."""
+    if plan.arena_bytes >= 0:
+        return plan.arena_bytes
+    arena = [b for b in plan.buffers if b.space is Space.ARENA]
+    return max((sum(dm.hint(b.bytes) for b in arena if b.first <= i <= b.last) for i in range(len(plan.launches))), default=0)
+
+
+def plan_statistics(plan: Plan) -> dict[str, Any]:
+    """Launches, kernels, bytes."""
+    return {
+        "launches": len(plan.launches),
+        "kernel_files": len(plan.kernels),
+        "kernels": dict(Counter(k.kernel for k in plan.kernels).most_common()),
+        "arena_bytes": arena_bytes(plan),
+        "weights_bytes": plan.weights_bytes,
+    }
+
+
+def sources_said(sources: Mapping[str, str]) -> Said:
+    """Files and lines."""
+    lines = sum(t.count("\n") for t in sources.values())
+    return Said(f"{count(len(sources), 'file')}, {count(lines, 'line')}", lambda: {f"/{name}": text for name, text in sources.items()})
+
+
+def build_said(built: BuildResult) -> Said:
+    """What was compiled and what came out of the cache; the compilers' words."""
+    line = f"{count(built.compiled, 'object')} compiled, {built.cached} cached; library {size(built.library.stat().st_size)}"
+    return Said(line, lambda: {"log": built.log + "\n"})
+
+
+def verification_said(verification: Verification) -> Said:
+    """How far from the reference."""
+    return Said(str(verification), lambda: {"json": json.dumps(verification_json(verification), indent=1) + "\n"})

@@ -1,0 +1,130 @@
+"""Where a wrong result comes from: the stage, and the first ONNX node whose value differs from the reference.
+
+The graph is evaluated by the numpy interpreter after each stage. If a stage's graph is wrong, its first wrong value names the node.
+If all graphs are right, a kernel is wrong: the same kernels are built again with every buffer as an output, and the first launch that
+writes something else than the interpreter computes is the one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from aitc.errors import Loc
+from aitc.ir import dim as dm
+from aitc.ir.graph import Graph, Value
+from aitc.ir.interpret import InterpretError, interpret
+from aitc.schedule.plan import Plan, PointerArg, Port, Space
+from aitc.verify.compare import OutputReport, Tolerance, compare
+from aitc.verify.inputs import Arrays
+from aitc.verify.reference import NoReference, Reference, node_outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How the graph came to be, to be gone through again: ``start`` imports, each of ``stages`` changes the graph in place, ``plan``
+    schedules it, ``run`` builds a plan and runs it on arrays.
+    """
+
+    start: Callable[[], Graph]
+    stages: Sequence[tuple[str, Callable[[Graph], object]]]
+    plan: Callable[[Graph], Plan]
+    run: Callable[[Plan, Arrays], Mapping[str, np.ndarray]]
+
+
+def first_difference(steps: Steps, model: Any, feeds: Arrays, limit: Tolerance) -> str:
+    """One sentence that names the first difference."""
+    graph = steps.start()
+    try:
+        reference = Reference(model, [name for name, _, _ in node_outputs(model)])
+        want = reference.run(feeds)
+    except NoReference:
+        reference = Reference(model)  # some value in the middle cannot be an output: its outputs alone, then
+        want = reference.run(feeds)
+    order = {name: i for i, (name, _, _) in enumerate(node_outputs(model))}
+    for stage, change in (("import", None), *steps.stages):
+        if change is not None:
+            change(graph)
+        try:
+            have = interpret(graph, feeds, keep=True)
+        except InterpretError as error:
+            return f"after stage {stage} the graph cannot be evaluated: {error}"
+        wrong = _first_wrong_value(graph, have, want, order, limit)
+        if wrong is not None:
+            value, report = wrong
+            return f"stage {stage}: {_nodes(_locs(graph, value))} is the first whose value differs: {value}, {_by_how_much(report)}"
+    plan = steps.plan(graph)
+    have = interpret(graph, feeds, keep=True)  # scheduling inserts copies
+    return _first_wrong_launch(graph, plan, steps.run(expose(plan), feeds), have, limit)
+
+
+def _first_wrong_value(graph: Graph, have: Mapping[str, Any], want: Mapping[str, Any], order: Mapping[str, int],
+                       limit: Tolerance) -> tuple[str, OutputReport] | None:  # fmt: skip
+    """The first value, in the model's order, that both sides know by one name and that differs."""
+    types = {v.name: v.type.dtype for v in graph.values()}
+    types.update({n: v.type.dtype for n, v in zip(graph.output_names, graph.outputs)})
+    for name in sorted((n for n in want if n in have and n in types), key=lambda n: order.get(n, -1)):
+        if np.shape(have[name]) != np.shape(want[name]) and name not in graph.output_names:
+            continue  # a value of that name which a pass gave another shape
+        report = compare(name, types[name], have[name], want[name], limit)
+        if not report.ok:
+            return name, report
+    return None
+
+
+def expose(plan: Plan) -> Plan:
+    """``plan`` with every arena buffer that holds a value as a further output named after the buffer, flat. Kernels stay the same."""
+    buffers, ports = [], []
+    for b in plan.buffers:
+        if b.space is Space.ARENA and b.holds:
+            buffers.append(replace(b, space=Space.OUTPUT, offset=0))
+            ports.append(Port(b.name, b.dtype, (dm.floordiv(b.bytes, b.dtype.bytes),), b.name))
+        else:
+            buffers.append(b)
+    gone = {p.name for p in ports}
+    kept = [replace(b, above=tuple(n for n in b.above if n not in gone)) for b in buffers]
+    return replace(plan, name=f"{plan.name}_exposed", buffers=tuple(kept), outputs=(*plan.outputs, *ports))
+
+
+def _first_wrong_launch(graph: Graph, plan: Plan, got: Mapping[str, np.ndarray], have: Mapping[str, Any], limit: Tolerance) -> str:
+    values = {v.name: v for v in graph.values()}
+    values.update({p.buffer: v for p, v in zip(plan.outputs, graph.outputs)})
+    held = {b.name: b.holds[-1] for b in plan.buffers if b.holds}
+    last_writer = {a.buffer: i for i, launch in enumerate(plan.launches) for a in launch.args if isinstance(a, PointerArg) and not a.const}
+    outputs = {p.buffer: p.name for p in plan.outputs}
+    for i, launch in enumerate(plan.launches):
+        for a in launch.args:
+            if not isinstance(a, PointerArg) or a.const or last_writer[a.buffer] != i:
+                continue
+            name = outputs.get(a.buffer, a.buffer)
+            value = values.get(held.get(a.buffer, ""))
+            if value is None or name not in got or value.name not in have:
+                continue
+            report = compare(value.name, value.type.dtype, got[name].reshape(-1), _stored(value, have[value.name]), limit)
+            if not report.ok:
+                first = f"{_nodes(launch.locs)} is the first whose value differs: {value.name}, {_by_how_much(report)}"
+                return f"kernel {launch.entry} in launch {launch.name}: {first}"
+    return "no launch: with every intermediate value as an output all are right, so the defect is in the planning of memory"
+
+
+def _stored(value: Value, array: Any) -> np.ndarray:
+    """The array as it lies in memory, flat."""
+    array = np.asarray(array)
+    return np.asarray(array if value.type.order is None else array.transpose(value.type.order)).reshape(-1)
+
+
+def _locs(graph: Graph, name: str) -> tuple[Loc, ...]:
+    named = dict(zip(graph.output_names, graph.outputs))
+    value = named.get(name) or next((v for v in graph.values() if v.name == name), None)
+    return value.producer.locs if value is not None and value.producer is not None else ()
+
+
+def _nodes(locs: Sequence[Loc]) -> str:
+    return ", ".join(f'{loc.op_type} "{loc.name or f"#{loc.index}"}"' for loc in locs[:6]) or "a node without origin"
+
+
+def _by_how_much(r: OutputReport) -> str:
+    return r.note or f"max abs {r.max_abs:.2e}, {r.wrong} of {r.elements} elements beyond the tolerance"

@@ -1,0 +1,98 @@
+"""``aitc compile``: ONNX model to binary, verified."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aitc.errors import Diagnostic, Exit
+from aitc.settings import Settings
+
+from .. import options as flags
+from ..render import Display, diagnostic_json, print_diagnostics
+
+if TYPE_CHECKING:
+    from aitc.pipeline import Result
+    from aitc.verify.run import Verification
+
+
+@click.command("compile", short_help="ONNX model to binary, verified")
+@click.argument("model", type=flags.MODEL)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder for the result.")
+@click.option("--name", default="", help="Name of library and functions. Default: the model's file name.")
+@flags.model_flags
+@click.option("--weights", type=click.Choice(("embed", "file")), default="embed", show_default=True,
+              help="Weights inside the library, or in NAME.weights beside it, memory-mapped.")  # fmt: skip
+@click.option("--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or no reference to verify with.")
+@click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
+@click.option("--bisect", is_flag=True, help="On a mismatch name the first ONNX node whose value differs.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs for verification.")
+@click.option("--stop-after", type=click.Choice(flags.STAGES), default=flags.STAGES[-1],
+              help="Do the stages up to this one; --output is then left alone, see --dump.")  # fmt: skip
+@flags.dump_flag
+@flags.jobs_flag
+@flags.json_flag
+@flags.talk
+def command(model: Path, as_json: bool, verbose: bool, quiet: bool, require_verify: bool, no_verify: bool, **given: Any) -> int:
+    """Compile MODEL (an .onnx file) into a self-contained library, executable and C header.
+
+    \b
+    aitc compile model.onnx --target h200 -o out/
+    aitc compile model.onnx --target a100 --target h100 --precision fp16 --dim batch=1..32
+    """
+    from aitc.pipeline import Options, compile
+
+    if require_verify and no_verify:
+        raise click.UsageError("--require-verify and --no-verify exclude each other")
+    settings = Settings.read()
+    how = "require" if require_verify else "skip" if no_verify else "auto"
+    given["jobs"] = given["jobs"] or settings.job_count
+    for name in ("dump", "tuning"):
+        given[name] = given[name] or (Path(getattr(settings, name)) if getattr(settings, name) else None)
+    with Display(quiet or (as_json and not verbose), verbose) as display:
+        result = compile(model, Options(verify=how, **given), display)
+    errors = (mismatch(result.name, result.verification),) if result.failed and result.verification else ()
+    code = Exit.VERIFY if errors else Exit.OK
+    if as_json:
+        told = [diagnostic_json(e) for e in errors]
+        print(json.dumps({"ok": not errors, "exit": int(code), "errors": told, **summary(result)}, indent=2))
+    else:
+        print("\n".join(lines(result)))
+    print_diagnostics(errors)
+    return int(code)
+
+
+def mismatch(name: str, v: Verification) -> Diagnostic:
+    """What differs, and where most."""
+    detail = []
+    for o in v.outputs:
+        if not o.ok:
+            worst = f"; worst at {list(o.where)}: {o.got}, the reference's is {o.want}" if o.where else ""
+            detail.append(f"{o.name} {o.dtype}{list(o.shape)}: {o.note or f'{o.wrong} of {o.elements} elements differ'}{worst}")
+    way_out = v.first_difference or "compile with --bisect: it names the first node that differs"
+    return Diagnostic("V01", f"{name} does not match the reference ({v.oracle})", (), "verify", tuple(detail), way_out)
+
+
+def summary(result: Result) -> dict[str, Any]:
+    """What --json prints; the report where there is one."""
+    if result.report:
+        return {"output": str(result.output), **result.report}
+    seconds = {k: round(s, 4) for k, s in result.seconds.items()}
+    return {"name": result.name, "targets": [t.name for t in result.targets], "seconds": seconds}
+
+
+def lines(result: Result) -> list[str]:
+    """The result on stdout: where the files are, and how the check went."""
+    report = result.report
+    if not report:
+        return [f"{result.name}: stopped after {list(result.seconds)[-1]}"]
+    files = ", ".join(report["files"])
+    launches, kernels = len(report["launches"]), report["kernels"]["files"]
+    return [
+        f"{result.output}: {files}",
+        f"{', '.join(report['targets'])}, precision {report['precision']}: {launches} launches, {kernels} kernel files",
+        f"verification {result.verification}",
+    ]

@@ -1,0 +1,78 @@
+"""``aitc show``: any stage as text, with statistics."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aitc.errors import Exit
+from aitc.settings import Settings
+
+from .. import options as flags
+from ..render import Display
+
+
+@click.command("show", short_help="print any stage as text, with statistics")
+@click.argument("model", type=flags.MODEL)
+@click.option("--stage", type=click.Choice(flags.STAGES[:7]), default="fuse", show_default=True, help="What to show.")
+@click.option("--statistics", is_flag=True, help="Counts alone: nodes by op and kind, launches, memory.")
+@click.option("--file", "wanted", default="", help="With --stage emit: print this generated file alone.")
+@flags.model_flags
+@flags.json_flag
+@flags.talk
+def command(model: Path, stage: str, statistics: bool, wanted: str, as_json: bool, verbose: bool, quiet: bool, **given: Any) -> int:
+    """Print MODEL as it is after a stage. The text of import to layout parses back; plan is JSON; emit is the generated code."""
+    from aitc import describe
+    from aitc.pipeline import Options, compile
+
+    tuning = given["tuning"] or Settings.read().tuning
+    options = Options(stop_after=stage, **{**given, "tuning": Path(tuning) if tuning else None})
+    with Display(quiet or not verbose, verbose) as display:
+        result = compile(model, options, display)
+    assert result.graph is not None
+    counts: dict[str, Any] = {"stage": stage, **describe.graph_statistics(result.graph)}
+    if stage == "fuse":
+        counts["rules"] = result.context.log.counts()
+    if result.plan is not None:
+        counts["plan"] = describe.plan_statistics(result.plan)
+    if as_json:
+        print(json.dumps(counts, indent=2))
+        return int(Exit.OK)
+    if statistics:
+        _print_counts(counts)
+        return int(Exit.OK)
+    if stage == "emit":
+        assert result.sources is not None
+        names = [n for n in result.sources if not wanted or n == wanted]
+        if wanted and not names:
+            raise click.UsageError(f"there is no generated file {wanted!r}; there are {', '.join(result.sources)}")
+        for name in names:
+            if not wanted:
+                print(f"==> {name} <==")
+            sys.stdout.write(result.sources[name])
+    elif stage == "plan":
+        assert result.plan is not None
+        sys.stdout.write(describe.plan_said(result.plan).texts()["json"])
+    elif stage == "schedule":
+        assert result.plan is not None
+        sys.stdout.write(describe.launches_text(result.plan))
+    else:
+        sys.stdout.write(describe.graph_said(result.graph).texts()["txt"])
+    return int(Exit.OK)
+
+
+def _print_counts(counts: dict[str, Any], indent: str = "") -> None:
+    for key, value in counts.items():
+        if isinstance(value, dict):
+            print(f"{indent}{key}:")
+            _print_counts(value, indent + "  ")
+        elif isinstance(value, list):
+            print(f"{indent}{key}:")
+            for item in value:
+                print(f"{indent}  {item}")
+        else:
+            print(f"{indent}{key}: {value}")

@@ -1,0 +1,89 @@
+"""Flags that several commands share, and the parsing of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STAGES = ("import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify")  # a copy: --help imports nothing heavy
+MODEL = click.Path(path_type=Path)  # whether it exists is the importer's to say, with the exit code of a bad model
+
+
+def parse_dim(text: str) -> tuple[str, int | tuple[int, int]]:
+    """``batch=8`` or ``batch=1..32``; names may hold ``=`` and dots."""
+    name, _, value = text.rpartition("=")
+    low, dots, high = value.partition("..")
+    try:
+        lowest, highest = int(low), int(high) if dots else int(low)
+        if not name or not 0 <= lowest <= highest:
+            raise ValueError
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither NAME=SIZE nor NAME=LOW..HIGH") from None
+    return name, (lowest, highest) if dots else lowest
+
+
+def parse_input(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """``x=1,3,224,224``; an axis may be a name: ``x=batch,3,224,224``."""
+    name, sign, value = text.rpartition("=")
+    axes = tuple(a.strip() for a in value.split(",")) if value.strip() else ()
+    if not sign or not name or any(not a or a.startswith("-") for a in axes):
+        raise click.BadParameter(f"{text!r} is not NAME=SIZE,SIZE,...")
+    return name, tuple(int(a) if a.isdigit() else a for a in axes)
+
+
+def _many(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[Any, ...]]:
+    def callback(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Any, ...]:
+        return tuple(parse(v) for v in values)
+
+    return callback
+
+
+def _apply(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for d in reversed(decorators):
+            function = d(function)
+        return function
+
+    return decorate
+
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
+
+talk = _apply(
+    click.option("-v", "--verbose", is_flag=True, help="Say more: passes, toolchains, tracebacks."),
+    click.option("-q", "--quiet", is_flag=True, help="Say nothing but problems."),
+)
+
+target_flag = click.option(
+    "-t", "--target", "targets", multiple=True, metavar="NAME",
+    help="cpu, a100, h200, mi250 ... (`aitc list targets`); several of one API make one binary."
+    " Default: the GPU of this machine, else cpu.",
+)  # fmt: skip
+
+dim_flag = click.option(
+    "--dim", "dims", multiple=True, metavar="NAME=N|LO..HI", callback=_many(parse_dim), help="Bind or bound a symbolic dim."
+)
+
+model_flags = _apply(
+    target_flag,
+    dim_flag,
+    click.option(
+        "--input", "input_shapes", multiple=True, metavar="NAME=N,N,...", callback=_many(parse_input), help="Shape of a model input."
+    ),
+    click.option(
+        "--precision", type=click.Choice(("model", "fp32", "tf32", "fp16", "bf16")), default="model", show_default=True,
+        help="Type to compute in; sums, norms and softmax stay fp32.",
+    ),
+    click.option(
+        "--keep-fp32", "keep_fp32", multiple=True, metavar="NAME|OP|REGEX", help="Nodes that stay fp32 under --precision fp16 or bf16."
+    ),
+    click.option("--tuning", type=click.Path(path_type=Path), help="Measured configurations that win over the shipped ones."),
+)  # fmt: skip
+
+dump_flag = click.option("--dump", type=click.Path(path_type=Path), help="Write every stage's text into this folder.")
+jobs_flag = click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once. Default: processors, bounded by memory.")
