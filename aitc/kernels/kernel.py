@@ -169,9 +169,10 @@ def coordinate(name: str, extent: Dim) -> Symbol:
 
 
 def dim_of(s: Symbol) -> Dim:
+    """The Dim that is the symbol, or 0 for a coordinate with a single value."""
     from aitc.ir.dim import Sum
 
-    return Sum((((s,), 1),))
+    return 0 if s.hi == 0 else Sum((((s,), 1),))
 
 
 def index_type(*extents: Dim) -> str:

@@ -75,9 +75,11 @@ def load_functor(
     name: str = "Load",
     comment: str = "V neighbouring elements of the input",
     widest: int = 16,
+    c_type: str = "",
 ) -> FunctorText:
-    """The functor that computes ``v`` at ``index`` from memory (with the group's heads) into ``x``."""
+    """The functor that computes ``v`` at ``index`` from memory (with the group's heads) into ``x``, of ``c_type`` (v's compute type unless given)."""
     assert group.anchor is not None
+    c_type = c_type or v.type.dtype.compute_c
     inside = group.inside - {group.anchor}
     best: tuple[int, Parameters, FunctorText] | None = None
     sources = [w for w in group.inputs] or [v]
@@ -88,7 +90,7 @@ def load_functor(
         builder.emit(f"x[j] = {ref.text};", False)
         scattered = sum(mode == "element" for _, _, mode in builder.reads)
         if best is None or scattered < best[0]:
-            best = (scattered, trial, finish(builder, name, comment, signature, f"{v.type.dtype.compute_c} (&x)[V]", (f"using type = {v.type.dtype.compute_c};",)))
+            best = (scattered, trial, finish(builder, name, comment, signature, f"{c_type} (&x)[V]", (f"using type = {c_type};",)))
         if scattered == 0:
             break
     assert best is not None

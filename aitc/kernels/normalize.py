@@ -1,0 +1,86 @@
+"""Softmax, LogSoftmax, layer, RMS, instance and group norms (include/aitc/{cpu,gpu}/normalize.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aitc.ir.dim import hint, product
+from aitc.ir.graph import Node
+from aitc.kernels import kernel as k
+from aitc.kernels.functor import Parameters, StorageOf
+from aitc.kernels.group import Group
+from aitc.kernels.reduce import CpuRows, RowProblem
+from aitc.kernels.rows import Rows, row_type, rows_of
+from aitc.kernels.sites import load_functor, store_functor
+from aitc.targets.target import Target
+
+
+def normalization(node: Node) -> str:
+    """The operation object of include/aitc/*/normalize.h."""
+    if node.op.name == "Softmax":
+        return "LogSoftmax{}" if node.attrs.log else "Softmax{}"
+    return f"{'LayerNorm' if node.attrs.center else 'RMSNorm'}{{{node.attrs.epsilon!r}f}}"
+
+
+def normalized_axes(node: Node) -> tuple[int, ...]:
+    return (node.attrs.axis,) if node.op.name == "Softmax" else tuple(node.attrs.axes)
+
+
+@k.register
+class Normalize(k.Kernel):
+    name = "normalize"
+    template = "kernel"
+    requires = frozenset({"cpu"})
+    anchors = frozenset({"Softmax", "LayerNormalization"})
+    heads = True
+    doc = "softmax and the norms: one read and one write, statistics in float"
+
+    def _form(self, node: Node, storage: StorageOf) -> Rows:
+        return rows_of(node.input, normalized_axes(node), storage)
+
+    def accepts(self, group: Group, storage: StorageOf, target: Target) -> RowProblem | k.No:
+        node = group.anchor
+        assert node is not None
+        form = self._form(node, storage)
+        name = normalization(node).split("{")[0]
+        return RowProblem(name, node.input.type.dtype.name, form.rows, form.K, form.contiguous, k.nbytes([*group.inputs, *group.outputs]))
+
+    def configs(self, problem: RowProblem, target: Target) -> Sequence[CpuRows]:
+        return (CpuRows(),)
+
+    def score_us(self, problem: RowProblem, config: CpuRows, target: Target) -> float:
+        return target.launch_us + hint(problem.bytes) / target.gbps * 1e-3
+
+    def functors(
+        self, group: Group, form: Rows, parameters: Parameters, storage: StorageOf, target: Target
+    ) -> tuple[k.FunctorText, k.FunctorText]:
+        node = group.anchor
+        assert node is not None
+        c_type = row_type(node.input.type.dtype)
+        signature = "int64_t row, int64_t k"
+        load = load_functor(group, node.input, form.index, form.vector, parameters, storage, target, signature, c_type=c_type)
+        coords = (form.row, form.k) if form.contiguous else (form.k, form.row)
+        store = store_functor(
+            group, form.index, coords, parameters, storage, target, signature, acc="y[j]", element=f"const {c_type} (&y)[V]"
+        )
+        return load, store
+
+    def build(self, group: Group, problem: RowProblem, config: CpuRows, storage: StorageOf, target: Target) -> k.Draft:
+        node = group.anchor
+        assert node is not None
+        form = self._form(node, storage)
+        parameters = Parameters()
+        load, store = self.functors(group, form, parameters, storage, target)
+        shape = k.shape_members(parameters, rows=form.rows, K=form.K)
+        function = "normalize_rows" if form.contiguous else "normalize_columns"
+        call = (
+            f"{function}({normalization(node)}, shape, Load{{{', '.join(load.initializers)}}}, Store{{{', '.join(store.initializers)}}});",
+        )
+        context = k.Context(
+            "", k.banner(group), ("aitc/cpu/normalize.h", "aitc/generic/element.h"), "int64_t", shape, (load, store), (),
+            k.entry_parameters(parameters), 0, call,
+        )  # fmt: skip
+        return k.Draft(
+            self.name, str(config), self.template, context, parameters, skip_if_zero=product((form.rows, form.K)),
+            flops=product((form.rows, form.K)) * 8,
+        )  # fmt: skip
