@@ -142,6 +142,7 @@ class _ModelImporter:
                         self.bindings[dim.dim_param] = size
                     elif bound != size:
                         self._problem("I10", f"--input {name}: dim {dim.dim_param} is bound to {bound} and to {size}")
+                    self._symbol(dim.dim_param)
 
     def _bare_names(self, inputs: Sequence[onnx.ValueInfoProto]) -> set[str]:
         """Names that are the whole size of some input's axis: the program can read them there."""
