@@ -179,10 +179,12 @@ def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:
             save(place / f"{i}.npy", arrays[port.name])
             command += ["--input", f"{port.name}={place / f'{i}.npy'}"]
         run_executable(command)
-        files = sorted((place / "out").glob("*.npy"))
-        if len(files) != len(subject.outputs):
-            raise AitcError(Diagnostic("R01", f"{subject.name} wrote {len(files)} outputs, not {len(subject.outputs)}"), Exit.RUNTIME)
-        return {p.name: load(place / "out" / f"{i}.npy", p) for i, p in enumerate(subject.outputs)}
+        return {p.name: load(place / "out" / f"{file_name(p.name)}.npy", p) for p in subject.outputs}
+
+
+def file_name(name: str) -> str:
+    """The stem of the file that the executable writes output ``name`` to: names like "layer/out:0" are no paths."""
+    return name.translate(str.maketrans("/\\:", "___"))
 
 
 def run_executable(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
@@ -192,7 +194,7 @@ def run_executable(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
     except subprocess.TimeoutExpired:
         raise AitcError(Diagnostic("R02", f"{Path(command[0]).name} did not finish within {timeout_s:.0f} s"), Exit.RUNTIME) from None
     except OSError as error:
-        raise AitcError(Diagnostic("R01", f"{command[0]} cannot be run: {error.strerror}"), Exit.RUNTIME) from None
+        raise AitcError(Diagnostic("R01", f"{command[0]} cannot be run: {error.strerror}"), Exit.RUNTIME) from error
     if done.returncode < 0:
         what = signal.Signals(-done.returncode).name
         raise AitcError(Diagnostic("R03", f"{Path(command[0]).name} was ended by {what}", detail=_tail(done.stderr)), Exit.RUNTIME)

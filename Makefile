@@ -1,0 +1,54 @@
+# On a fresh machine with Python 3.10 or newer and g++, `make demo` and `make test` set up a virtual environment and install everything.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test quick golden lint operators bench bench-gpu export clean
+
+help: ## this list
+	@echo "make TARGET, where TARGET is one of:"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/.installed: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+install: $(BIN)/.installed ## a virtual environment in .venv with aitc and what its tests need
+
+demo: $(BIN)/.installed ## compile a trained model for cpu (and the GPU if there is one), verify it, run it on an image
+	$(BIN)/python -m models demo
+
+test: $(BIN)/.installed ## all tests that this machine can run
+	$(BIN)/python -m pytest -n $(JOBS) tests
+
+quick: $(BIN)/.installed ## the tests without the slow ones
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" tests
+
+golden: $(BIN)/.installed ## rewrite the expected texts of tests/golden: review the difference
+	$(BIN)/python -m pytest -q tests/golden --rewrite
+
+lint: $(BIN)/.installed ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+operators: $(BIN)/.installed ## OPERATORS.md from ONNX's node tests
+	$(BIN)/python -m tests.conformance.report
+
+bench: $(BIN)/.installed ## latency on this processor beside ONNX Runtime, into bench/results/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[models]'
+	$(BIN)/python -m bench.cpu
+
+bench-gpu: $(BIN)/.installed ## latency on this machine's GPU beside PyTorch, into bench/results/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[models]'
+	$(BIN)/python -m bench.gpu
+
+export: $(BIN)/.installed ## the example models in full size, into out/models/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[models]'
+	$(BIN)/python -m models export all
+
+clean: ## the virtual environment, outputs and caches of tools
+	rm -rf $(VENV) out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
