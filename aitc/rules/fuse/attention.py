@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 
 from aitc.ir.builder import Builder
@@ -28,6 +29,7 @@ class _Mask:
     value: Value
     shape: Shape
     factor: float = 1.0  # scales applied after an additive mask
+    fill: float = -np.inf  # what a bool puts in place of scores that do not count
     inverted: bool = False
 
 
@@ -142,7 +144,7 @@ def _where(node: Node, v: Value) -> tuple[_Mask, Value] | Reason:
         if n is not None:
             if n > EXCLUDED:
                 return Reason(f"Where fills scores with {n}, which does not exclude them", node)
-            return _Mask(condition, v.shape, inverted=inverted), scores
+            return _Mask(condition, v.shape, fill=float(n), inverted=inverted), scores
     return Reason("Where does not fill with one number", node)
 
 
@@ -327,26 +329,26 @@ def _before_repeat(b: Builder, x: Value) -> Value | None:
 
 def _mask(b: Builder, masks: list[_Mask], target: Shape, q: Value) -> tuple[Value | None, bool]:
     """One mask for all, and whether the attention is causal instead of one of them."""
-    causal = False
+    if len(masks) == 1 and is_causal(masks[0].value, masks[0].inverted, target):
+        return None, True  # beside another mask it stays one: rows that both exclude altogether must come out as they did
     bools: list[Value] = []
     floats: list[Value] = []
     for m in masks:
-        if is_causal(m.value, m.inverted, target):
-            causal = True
-            continue
         v = m.value
         if v.type.dtype.name != "bool" and m.factor != 1.0:
             v = b.op("Mul", v, b.like(m.factor, v))
         if v.type.dtype.name == "bool" and m.inverted:
             v = b.op("Not", v)
+        if v.type.dtype.name == "bool" and np.isfinite(m.fill):  # a row without any score kept is averaged, not undefined
+            v = b.op("Where", v, b.like(0, q), b.constant(np.maximum(m.fill, _lowest(q)).astype(q.type.dtype.numpy)))
         (bools if v.type.dtype.name == "bool" else floats).append(_mask_to(b, v, m.shape, target))
     if not bools and not floats:
-        return None, causal
+        return None, False
     keep = bools[0] if bools else None
     for v in bools[1:]:
         keep = b.op("And", keep, v)
     if not floats:
-        return keep, causal
+        return keep, False
     total = floats[0]
     for v in floats[1:]:
         total = b.op("Add", total, v)
@@ -354,7 +356,12 @@ def _mask(b: Builder, masks: list[_Mask], target: Shape, q: Value) -> tuple[Valu
         total = b.op("Cast", total, to=q.type.dtype)
     if keep is not None:
         total = b.op("Where", keep, total, b.like(-np.inf, total))
-    return total, causal
+    return total, False
+
+
+def _lowest(v: Value) -> float:
+    """The least finite number of a float type."""
+    return float(ml_dtypes.finfo(v.type.dtype.numpy).min)
 
 
 def _mask_to(b: Builder, v: Value, shape: Shape, target: Shape) -> Value:
