@@ -64,7 +64,7 @@ AITC_FN void transpose_square(const T* src, int64_t src_stride, T* dst, int64_t 
 }
 
 template <typename T>
-__attribute__((noinline, noclone)) void transpose_block(int64_t rows, int64_t cols, const T* src, int64_t src_stride, T* dst, int64_t dst_stride) {
+__attribute__((noipa)) void transpose_block(int64_t rows, int64_t cols, const T* src, int64_t src_stride, T* dst, int64_t dst_stride) {
   using U = typename TransposeUnit<sizeof(T)>::type;
   constexpr int L = TransposeUnit<sizeof(T)>::lanes;
   int64_t i = 0;

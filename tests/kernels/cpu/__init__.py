@@ -1,0 +1,1 @@
+"""The processor's kernel headers, compiled by themselves and compared with float64 numpy."""

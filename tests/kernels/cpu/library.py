@@ -1,0 +1,127 @@
+"""Compiles a source that includes kernel headers, and calls what it defines.
+
+A test module writes one source with a function `void run_<i>(void* const* p, const int64_t* n)` for each of its cases: p are the
+arrays, n the sizes that are read at run time. It is compiled once for each instruction set of this machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+INCLUDE = Path(__file__).parents[3] / "codegen_templates" / "include"
+COMMON = (
+    "-std=c++17 -O3 -fPIC -fvisibility=hidden -fopenmp-simd -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -Werror"
+    " -shared -pthread"
+).split()
+FLAGS = {
+    "avx2": "-DAITC_ISA=avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2",
+    "avx512": "-DAITC_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi -mbmi2 -mprefer-vector-width=512",
+    "native": "-DAITC_ISA=native -march=native",
+    "baseline": "-DAITC_ISA=baseline",
+}
+"""Flags of each instruction set, as cpu/cpu.h documents them; `baseline` is what every processor of the architecture has."""
+
+HAVE_COMPILER = shutil.which("g++") is not None
+
+
+def instruction_sets() -> tuple[str, ...]:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return ("native",)
+    info = Path("/proc/cpuinfo")
+    words = set(info.read_text().split()) if info.exists() else set()
+    sets = ["avx2"] if {"avx2", "fma", "f16c"} <= words else ["baseline"]
+    if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= words:
+        sets.append("avx512")
+    return tuple(sets)
+
+
+ISAS = instruction_sets()
+
+
+@functools.cache
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="aitc-cpu-headers-")
+
+
+@functools.cache
+def build(source: str, isa: str) -> ctypes.CDLL:
+    """The library made of `source`; the thread pool is added to it."""
+    text = source + '\n#include "aitc/host/thread_pool.h"\n'
+    stem = Path(_directory().name) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}_{isa}"
+    file, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
+    file.write_text(text)
+    done = subprocess.run(
+        ["g++", *COMMON, *FLAGS[isa].split(), f"-I{INCLUDE}", str(file), "-o", str(library)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[:4000]
+    return ctypes.CDLL(str(library))
+
+
+def call(library: ctypes.CDLL, name: str, arrays: Sequence[np.ndarray], sizes: Sequence[int] = ()) -> None:
+    pointers = (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+    numbers = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
+    getattr(library, name)(pointers, numbers)
+
+
+PROLOGUE = """
+#define RUN(i) extern "C" __attribute__((visibility("default"))) void run_##i(void* const* p, const int64_t* n)
+#define RUN_(i) RUN(i)
+template <typename T> static T* as(void* p) { return static_cast<T*>(p); }
+"""
+
+STORAGE = {
+    "float": np.float32, "double": np.float64, "half_t": np.float16, "bfloat16_t": np.uint16, "int8_t": np.int8, "uint8_t": np.uint8,
+    "int32_t": np.int32, "int64_t": np.int64,
+}  # fmt: skip
+
+
+def to_bfloat16(x: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...], c_type: str) -> tuple[np.ndarray, np.ndarray]:
+    """Random stored values of a C type, and what they are as float64 (integers: as int64)."""
+    if c_type in ("int8_t", "int32_t", "int64_t"):
+        stored = rng.integers(-100, 100, shape).astype(STORAGE[c_type])
+        return stored, stored.astype(np.int64)
+    if c_type == "uint8_t":
+        stored = rng.integers(0, 255, shape).astype(np.uint8)
+        return stored, stored.astype(np.int64)
+    x = rng.standard_normal(shape)
+    if c_type == "bfloat16_t":
+        stored = to_bfloat16(x)
+        return stored, (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    stored = x.astype(STORAGE[c_type])
+    return stored, stored.astype(np.float64)
+
+
+def sum_type(a: str, b: str) -> str:
+    """The C type in which products of two types are summed."""
+    floats = {"float", "half_t", "bfloat16_t"}
+    if "double" in (a, b):
+        return "double"
+    if a in floats or b in floats:
+        return "float"
+    return "int64_t" if "int64_t" in (a, b) else "int32_t"
+
+
+def assert_sums(result: np.ndarray, expected: np.ndarray, magnitude: np.ndarray) -> None:
+    """`magnitude` is the sum of the absolute products: what rounding errors are relative to."""
+    if result.dtype.kind == "i":
+        np.testing.assert_array_equal(result.astype(np.int64), expected)
+        return
+    eps = np.finfo(result.dtype).eps
+    assert np.isfinite(result).all(), "some results were never written"
+    error = np.abs(result - expected) / (magnitude + np.finfo(result.dtype).tiny)
+    assert error.size == 0 or error.max() < 8 * eps, f"largest error {error.max() / eps:.1f} eps of the sum of absolute products"
