@@ -100,7 +100,7 @@ def build(source: str | Path, target: str = "sm80", *, checks: bool = True, defi
     origin = f'#line 1 "{source.resolve()}"\n' if isinstance(source, Path) else ""
     wrapped = origin + text + "\n#ifndef AITC_EMULATOR_ENTRY\n#error \"include aitc/gpu/gpu.h\"\n#endif\n"
     wrapped += "".join(f"AITC_EMULATOR_ENTRY({name})\n" for name in names)
-    options = [*flags(target, checks=checks), "-shared", "-fPIC", "-ftls-model=initial-exec", "-fvisibility=hidden", "-fno-gnu-unique", *defines]
+    options = [*flags(target, checks=checks), "-shared", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", *defines]
     return Kernels(compile_text(wrapped, options, ".so"), tuple(names))
 
 
@@ -156,6 +156,72 @@ class Kernels:
         if function(dims, ctypes.c_size_t(smem_bytes), pointers):
             raise EmulatorError(self._library.aitc_emulator_error().decode())
 
+    def tensor_map(
+        self,
+        values: NDArray[np.generic],
+        box: Sequence[int],
+        *,
+        swizzle: int = 128,
+        size: Sequence[int] | None = None,
+        pitch: Sequence[int] | None = None,
+        step: Sequence[int] | None = None,
+        type_: int | None = None,
+    ) -> bytes:
+        """A tiled CUtensorMap of a C-ordered array; `box`, `size` (elements), `pitch` (bytes, all but the innermost) and `step` innermost first.
+        `type_`: a CUtensorMapDataType, by default from the array's. Only for sources that include mma_sm90.h."""
+        sizes = list(size or values.shape[::-1])
+        pitches = list(pitch or values.strides[-2::-1])
+        rank = len(sizes)
+        out = (ctypes.c_char * 128)()
+        result = self._library.cuTensorMapEncodeTiled(
+            out,
+            _TENSOR_MAP_TYPES[values.dtype.name] if type_ is None else type_,
+            rank,
+            ctypes.c_void_p(values.ctypes.data),
+            (ctypes.c_uint64 * rank)(*sizes),
+            (ctypes.c_uint64 * max(1, rank - 1))(*pitches),
+            (ctypes.c_uint32 * rank)(*box),
+            (ctypes.c_uint32 * rank)(*(step or [1] * rank)),
+            0,
+            _SWIZZLES[swizzle],
+            0,
+            0,
+        )
+        if result:
+            raise ValueError(f"cuTensorMapEncodeTiled: error {result}")
+        return bytes(out)
+
+    def im2col_map(
+        self, values: NDArray[np.generic], lower: Sequence[int], upper: Sequence[int], channels: int, pixels: int, step: Sequence[int], *, swizzle: int = 128
+    ) -> bytes:
+        """An im2col CUtensorMap of an (N, [D,] [H,] W, C) array; corners in the order W, H, D, `step` of every dimension from C on."""
+        rank = values.ndim
+        out = (ctypes.c_char * 128)()
+        result = self._library.cuTensorMapEncodeIm2col(
+            out,
+            _TENSOR_MAP_TYPES[values.dtype.name],
+            rank,
+            ctypes.c_void_p(values.ctypes.data),
+            (ctypes.c_uint64 * rank)(*values.shape[::-1]),
+            (ctypes.c_uint64 * (rank - 1))(*values.strides[-2::-1]),
+            (ctypes.c_int * (rank - 2))(*lower),
+            (ctypes.c_int * (rank - 2))(*upper),
+            channels,
+            pixels,
+            (ctypes.c_uint32 * rank)(*step),
+            0,
+            _SWIZZLES[swizzle],
+            0,
+            0,
+        )
+        if result:
+            raise ValueError(f"cuTensorMapEncodeIm2col: error {result}")
+        return bytes(out)
+
+
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_TENSOR_MAP_TYPES = {"uint8": 0, "uint16": 1, "uint32": 2, "int32": 3, "uint64": 4, "int64": 5, "float16": 6, "float32": 7, "float64": 8}
+
 
 def guarded(values: NDArray[np.generic]) -> NDArray[np.generic]:
     """A copy that ends (to within 15 bytes) where memory ends: reading or writing beyond it is an EmulatorError."""
@@ -168,7 +234,7 @@ def guarded(values: NDArray[np.generic]) -> NDArray[np.generic]:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mprotect(ctypes.c_void_p(address + pages * page), ctypes.c_size_t(page), 0):
         raise OSError(ctypes.get_errno(), "mprotect")
-    result = np.frombuffer(memory, dtype=data.dtype, count=data.size, offset=pages * page - room).reshape(data.shape)
+    result: NDArray[np.generic] = np.frombuffer(memory, dtype=data.dtype, count=data.size, offset=pages * page - room).reshape(data.shape)
     result[...] = data
     weakref.finalize(result, lambda m: None, memory)  # the map lives as long as the array
     return result

@@ -6,10 +6,7 @@
 #pragma once
 #include "config.h"
 #include "report.h"
-// (the order matters: machine, memory, parts, scheduler)
 #include "warp.h"
 #include "ubsan.h"
-#if defined(AITC_EMULATOR_SM)
-#include "cp_async.h"
-#endif
+#include "vector_types.h"
 #include "launch.h"

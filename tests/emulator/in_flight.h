@@ -50,19 +50,21 @@ struct BulkStoreQueue {
   unsigned open = 0;
 };
 
-// wgmma: operands are read, and results written, when the warp waits for the group.
+// wgmma: operands are read, and results written, when the warp waits for the group. All of a warp (16 of the 64 rows).
 struct Wgmma {
   uint64_t a_descriptor = 0, b_descriptor = 0;
-  uint32_t a[64][4];            // [lane][register], if A comes from registers
+  uint32_t a[32][4] = {};       // [lane][register], if A comes from registers
   bool a_in_registers = false, transposed_a = false, transposed_b = false, keep = true;
-  int n = 0, k_bytes = 0, type = 0;
+  int n = 0;
+  int element_bytes = 0;
+  void (*read)(const void* from, float* to, int count) = nullptr;
   unsigned group = 0;
-  int accumulator = 0;          // index into WgmmaQueue::accumulators
+  float* accumulator = nullptr;  // lane 0's registers: the name of its WgmmaAccumulator
   Site site;
 };
 struct WgmmaAccumulator {
-  float* registers[64];         // of each lane; poisoned while products are in flight
-  std::vector<float> value;     // [lane][n / 2], what they will hold
+  float* registers[32] = {};    // of each lane; poisoned while products are in flight
+  std::vector<float> value;     // [lane][n / 2]: what they will hold
   int n = 0, pending = 0;
 };
 struct WgmmaQueue {
@@ -72,10 +74,10 @@ struct WgmmaQueue {
   uint64_t issued = 0;
   bool fenced = false;
 };
+// What the first warp of a warpgroup issued: the other three have to agree.
 struct WgmmaRecord {
   uint64_t a_descriptor, b_descriptor;
   int n;
-  Site site;
 };
 
 }  // namespace emu

@@ -48,9 +48,14 @@ template <class... P, class... A>
 inline void launch(void (*entry)(P...), Dim3 grid, Dim3 block, size_t smem_bytes, A&&... arguments) {
   launch_as(Launch(grid, block, {}, smem_bytes), entry, std::forward<A>(arguments)...);
 }
+template <class T> inline T read_argument(const void* from) {  // which may lie on any address
+  T value;
+  memcpy(&value, from, sizeof value);
+  return value;
+}
 template <class... P, size_t... I>
 inline void launch_pointers(void (*entry)(P...), const Launch& l, void** arguments, std::index_sequence<I...>) {
-  launch_tuple(entry, l, std::tuple<std::decay_t<P>...>(*static_cast<std::decay_t<P>*>(arguments[I])...));
+  launch_tuple(entry, l, std::tuple<std::decay_t<P>...>(read_argument<std::decay_t<P>>(arguments[I])...));
 }
 template <class... P> inline void launch_pointers(void (*entry)(P...), const Launch& l, void** arguments) {
   launch_pointers(entry, l, arguments, std::index_sequence_for<P...>());

@@ -30,6 +30,7 @@ enum class State : uint8_t {
 struct Lane {
   Context context;
   State state = State::done;
+  bool polls = false;  // waits for nothing but the others' turn
   uint8_t id = 0;  // within its warp
   Dim3 thread;
   Warp* warp = nullptr;
@@ -52,6 +53,7 @@ struct Warp {
   int count = 0;  // lanes that exist
   int index = 0;
   Block* block = nullptr;
+  int registers = 0;  // a thread's, by setmaxnreg; 0: as at the start
   WgmmaQueue wgmma;
 };
 
@@ -78,9 +80,8 @@ struct Block {
   std::vector<StaticArray> statics;
   std::vector<uint8_t> flight;  // copies in flight to each 4-byte word; empty until there was one
   NamedBarrier named[16];
-  int registers = 0;            // per thread, by setmaxnreg: the sum over warps
-  uint64_t wgmma_issued = 0;
-  std::vector<WgmmaRecord> wgmma_log;
+  int register_pool = -1;       // of setmaxnreg; not used yet
+  std::vector<WgmmaRecord> wgmma_log[kMaxThreads / 128];  // of each warpgroup
 };
 
 struct Cluster {
@@ -106,6 +107,7 @@ struct Worker {
   Stacks stacks;
   Warp* resolving = nullptr;  // in a resolver
   uint32_t random = 1;
+  bool polled = false;        // in this round some lane polled
   std::string error;          // of a lane that failed; the scheduler throws it
   const std::function<void()>* entry = nullptr;
   uint32_t next_random(uint32_t below) {

@@ -112,7 +112,7 @@ inline bool resolve_collectives(Warp& warp) {
   return any;
 }
 
-// Returns whether any lane got on.
+// Returns whether any lane got on; one that only looks again whether something has happened does not count.
 inline bool run_warp(Warp& warp) {
   bool progress = false;
   int order[kWarp];
@@ -122,7 +122,8 @@ inline bool run_warp(Warp& warp) {
       Lane& l = warp.lanes[order[i]];
       if (l.state == State::waiting && l.arrived(l)) l.state = State::ready;
       if (l.state != State::ready) continue;
-      progress = true;
+      l.polls ? running.worker->polled = true : progress = true;
+      l.polls = false;
       resume(l);
     }
   } while (resolve_collectives(warp));
@@ -148,8 +149,9 @@ inline bool release_barrier(Block& block) {
 inline void run_cluster(Cluster& cluster) {
   Worker& worker = *running.worker;
   int blocks[16], warps[kMaxThreads / kWarp];
-  for (;;) {
+  for (int idle = 0;;) {
     bool progress = false;
+    worker.polled = false;
     int alive = 0;
     make_order(blocks, cluster.count);
     for (int b = 0; b < cluster.count; ++b) {
@@ -164,7 +166,8 @@ inline void run_cluster(Cluster& cluster) {
     if (!alive) break;
     // A copy in flight arrives as late as it can; in a shuffled order at any time.
     if (!progress || (worker.config.seed && worker.next_random(3) == 0)) progress |= cluster.perform_load && cluster.perform_load(cluster);
-    if (!progress) {
+    idle = progress ? 0 : idle + 1;
+    if (idle > (worker.polled ? 100000 : 0)) {
       std::string text = "no lane can go on (deadlock: a barrier or an arrival is missing)\n";
       for (int b = 0; b < cluster.count; ++b) text += standing(cluster.blocks[b]);
       throw Error(text);
@@ -187,10 +190,11 @@ inline void start_block(Block& block, size_t dynamic_bytes) {
     warp.index = w;
     warp.block = &block;
     warp.wgmma = WgmmaQueue();
+    warp.registers = 0;
   }
   for (NamedBarrier& n : block.named) n = NamedBarrier();
-  block.registers = 0;
-  block.wgmma_log.clear();
+  block.register_pool = -1;
+  for (std::vector<WgmmaRecord>& log : block.wgmma_log) log.clear();
   for (int t = 0; t < threads; ++t) {
     Lane& l = block.lanes[t];
     l.state = State::ready;
@@ -204,6 +208,7 @@ inline void start_block(Block& block, size_t dynamic_bytes) {
     l.stores.items.clear();
     l.stores.open = 0;
     l.cluster_arrivals = l.cluster_waits = 0;
+    l.polls = false;
     l.stack = worker.stacks[size_t(block.rank) * kMaxThreads + t];
     start_context(l.context, l.stack, l.id, reinterpret_cast<void (*)()>(&lane_main));
   }

@@ -22,15 +22,20 @@ struct UbsanBounds {
   UbsanType *array, *index;
 };
 inline Site site_of(const UbsanLocation& l, const char* what) { return {l.file, int(l.line), what}; }
-// Host code shares the handlers: outside a kernel the launch that would catch the error is missing, so this throws as well.
+// Host code shares the handlers; it is compiled in the belief that they do not throw.
+[[noreturn]] inline void report_access(const std::string& text, const Site& site) {
+  if (running.lane) fail(text, site);
+  fprintf(stderr, "%s\n  %s\n", text.c_str(), text_of(site).c_str());
+  abort();
+}
 inline void report_mismatch(void* data, uintptr_t p) {
   const auto* d = static_cast<UbsanMismatch*>(data);
-  fail(format("misaligned access: address %p, %s needs %u bytes", reinterpret_cast<void*>(p), d->type->name, 1u << d->log_alignment),
+  report_access(format("misaligned access: address %p, %s needs %u bytes", reinterpret_cast<void*>(p), d->type->name, 1u << d->log_alignment),
        site_of(d->location, "memory access"));
 }
 inline void report_bounds(void* data, uintptr_t index) {
   const auto* d = static_cast<UbsanBounds*>(data);
-  fail(format("index %zd outside an array of type %s", ssize_t(index), d->array->name), site_of(d->location, "array access"));
+  report_access(format("index %zd outside an array of type %s", ssize_t(index), d->array->name), site_of(d->location, "array access"));
 }
 }  // namespace emu
 
