@@ -15,7 +15,7 @@ import numpy as np
 from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim, product
 from aitc.ir.graph import Node, Value
-from aitc.ir.match import made_by, number, pairs, same_shape, uncast
+from aitc.ir.match import like, made_by, number, pairs, same_shape, uncast
 from aitc.ir.rewrite import FUSE, Match, Outcome, Reason, Rule
 from aitc.ir.types import Shape
 
@@ -168,26 +168,33 @@ def _reaches_matmul(v: Value, depth: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """``value``, transposed by ``perm`` if that is not None."""
+    """``value`` under ``views``, the innermost first."""
 
     value: Value
-    perm: tuple[int, ...] | None
+    views: tuple[Node, ...]
     shape: Shape
 
     def build(self, b: Builder) -> Value:
-        return self.value if self.perm is None else b.op("Transpose", self.value, perm=self.perm)
+        v = self.value
+        for view in self.views:
+            v = like(b, view, v)
+        return v
 
 
 def _unscaled(v: Value, nodes: list[Node]) -> tuple[_Operand, float]:
-    """``v`` without the constant number that it is multiplied by, before a Transpose or after it."""
+    """``v`` without the constant number that it is multiplied by, before or after a few views of it."""
     shape = v.shape
     x, scale = _without_factor(v, nodes)
-    turn = made_by(x, "Transpose")
-    if turn is not None:
-        inner, c = _without_factor(turn.input, nodes)
+    inner, views = x, []
+    for _ in range(3):
+        view = made_by(inner, "Transpose", "Reshape")
+        if view is None:
+            break
+        views.insert(0, view)
+        inner, c = _without_factor(view.input, nodes)
         if c != 1.0:
-            return _Operand(inner, turn.attrs.perm, shape), scale * c
-    return _Operand(x, None, shape), scale
+            return _Operand(inner, tuple(views), shape), scale * c
+    return _Operand(x, (), shape), scale
 
 
 def _without_factor(v: Value, nodes: list[Node]) -> tuple[Value, float]:
@@ -282,7 +289,7 @@ def _batch_and_heads(m: _Attention) -> tuple[Dim, Dim]:
         if len(shape) == 4:
             return shape[0], shape[1]
     lead = m.q.shape[:-2]
-    folded = made_by(m.q.value, "Reshape") if m.q.perm is None else None
+    folded = made_by(m.q.value, "Reshape") if not m.q.views else None
     if folded is not None and folded.input.type.rank == 4 and same_shape(folded.input.shape[-2:], m.q.shape[-2:]):
         return folded.input.shape[0], folded.input.shape[1]
     return product(lead[:-1]) if len(lead) > 1 else 1, lead[-1]

@@ -154,3 +154,56 @@ SIMPLIFY.add(
     "flat-norm",
     Rule("flat-norm", "a norm or softmax over the last axis of x with its leading axes merged is done on x, and the result merged", ("LayerNormalization", "Softmax"), _match_flat_norm, _norm_unflattened),
 )
+
+
+# --- and the other way: a split rises to meet a reshape ------------------------------------------------------------------
+
+
+def _rows_only(v: Value) -> bool:
+    """Whether an operand of a two-dimensional node varies along the last axis at most."""
+    return all(d == 1 for d in v.shape[:-1])
+
+
+def _above(node: Node | None) -> tuple[Node, Value] | None:
+    """A node that a split can rise above, and the operand that is split: pointwise with a row, or MatMul with a matrix."""
+    if node is None or node.output.type.rank != 2 or not sole(node.output):
+        return None
+    if node.op.name == "MatMul":
+        w = node.inputs[1]
+        return (node, node.input) if w is not None and w.type.rank == 2 and node.input.type.rank == 2 else None
+    if node.op.kind is not Kind.POINTWISE or node.op.name == "Copy":
+        return None
+    full = [v for v in node.inputs if v is not None and not _rows_only(v)]
+    return (node, full[0]) if len(full) == 1 and same_shape(full[0].shape, node.output.shape) else None
+
+
+def _match_split(node: Node) -> Outcome:
+    x = node.input
+    if x.type.rank != 2 or node.output.type.rank <= 2 or x.shape[-1] != node.output.shape[-1]:
+        return None
+    first = _above(x.producer)
+    at = first
+    for _ in range(8):
+        if at is None:
+            return None
+        if made_by(at[1], "Reshape") is not None:
+            assert first is not None
+            return Match((first[0],), first)
+        at = _above(at[1].producer)
+    return None
+
+
+def _rise(b: Builder, node: Node, found: tuple[Node, Value]) -> Value:
+    below, x = found
+    lead = node.output.shape[:-1]
+    split = b.op("Reshape", x, shape=(*lead, x.shape[-1]))
+    if below.op.name == "MatMul":
+        return like(b, below, split, below.inputs[1])
+    inputs = [split if v is x else v if v is None or v.type.rank < 2 else b.op("Reshape", v, shape=v.shape[-1:]) for v in below.inputs]
+    return like(b, below, *inputs)
+
+
+SIMPLIFY.add(
+    "rising-split",
+    Rule("rising-split", "rows split into leading axes behind layers that were given a Reshape are split before these layers", ("Reshape",), _match_split, _rise),
+)
