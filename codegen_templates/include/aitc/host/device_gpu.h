@@ -1,0 +1,333 @@
+// The run time on CUDA and HIP devices: kernels from embedded images, launches recorded once and replayed.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "aitc/host/gpu_api.h"
+#include "aitc/host/program.h"
+#include "aitc/host/tensor_map.h"
+#include "aitc/host/weights.h"
+
+namespace aitc::host {
+
+struct Geometry {
+  int64_t grid[3];
+  int block[3];
+  int smem_bytes;
+  int cluster = 1;
+  bool overlap = false;  // may begin while the launch before it ends
+};
+
+// A kernel's argument: its bytes, as the kernel's parameter has them.
+class Arg {
+ public:
+  Arg(const void* pointer) { set(pointer); }
+  Arg(int32_t number) { set(number); }
+  Arg(int64_t number) { set(number); }
+  Arg(const TensorMap& map) { set(map); }
+  const void* address() const { return bytes_; }
+
+ private:
+  template <class T>
+  void set(const T& value) {
+    static_assert(sizeof(T) <= sizeof(bytes_), "an argument's place");
+    memcpy(bytes_, &value, sizeof(T));
+  }
+  alignas(64) char bytes_[sizeof(TensorMap) > 8 ? sizeof(TensorMap) : 8];
+};
+
+// A kernel of an embedded image, loaded on each device when it is first needed.
+class Kernel {
+ public:
+  Kernel(const unsigned char* image, const char* name, int smem_bytes) : image_(image), name_(name), smem_bytes_(smem_bytes) {}
+
+  // Throws NO_DEVICE if the image holds no code for the (current) device.
+  void load(int device) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (device < int(loaded_.size()) && loaded_[size_t(device)]) return;
+    if (device >= int(loaded_.size())) loaded_.resize(size_t(device) + 1);
+#if defined(AITC_API_hip)
+    hipModule_t module;  // lives as long as the process
+    check(hipModuleLoadData(&module, image_));
+    check(hipModuleGetFunction(&loaded_[size_t(device)], module, name_));
+#else
+    if (kernel_ == nullptr) {
+      cudaLibrary_t library;  // for all devices, lives as long as the process
+      check(cudaLibraryLoadData(&library, image_, nullptr, nullptr, 0, nullptr, nullptr, 0));
+      check(cudaLibraryGetKernel(&kernel_, library, name_));
+    }
+    if (smem_bytes_ > 48 * 1024) check(cudaKernelSetAttributeForDevice(kernel_, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes_, device));
+    cudaFuncAttributes attributes;  // asking loads the code, which must not happen first while launches are recorded
+    check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_)));
+    loaded_[size_t(device)] = true;
+#endif
+  }
+
+  void launch(const Geometry& g, void** args, int device, gpu::Stream stream) const {
+    (void)device;
+#if defined(AITC_API_hip)
+    const gpu::Status status = hipModuleLaunchKernel(loaded_[size_t(device)], unsigned(g.grid[0]), unsigned(g.grid[1]), unsigned(g.grid[2]), unsigned(g.block[0]), unsigned(g.block[1]),
+                                                     unsigned(g.block[2]), unsigned(g.smem_bytes), stream, args, nullptr);
+#else
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(unsigned(g.grid[0]), unsigned(g.grid[1]), unsigned(g.grid[2]));
+    config.blockDim = dim3(unsigned(g.block[0]), unsigned(g.block[1]), unsigned(g.block[2]));
+    config.dynamicSmemBytes = size_t(g.smem_bytes);
+    config.stream = stream;
+    config.attrs = attributes;
+    if (g.cluster > 1) {
+      attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+      attributes[config.numAttrs++].val.clusterDim = {unsigned(g.cluster), 1, 1};
+    }
+    if (g.overlap) {
+      attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    const gpu::Status status = cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel_), args);
+#endif
+    gpu::check(status, name_);
+  }
+
+ private:
+  void check(gpu::Status status) const {
+    if (status == gpu::success) return;
+    (void)AITC_GPU_CALL(GetLastError)();
+    throw Error(AITC_NO_DEVICE, format("kernel %s cannot be loaded: %s. Was the model compiled for this device?", name_, AITC_GPU_CALL(GetErrorString)(status)));
+  }
+
+  const unsigned char* image_;
+  const char* name_;
+  const int smem_bytes_;
+  std::mutex mutex_;
+#if defined(AITC_API_hip)
+  std::vector<hipFunction_t> loaded_;
+#else
+  cudaKernel_t kernel_ = nullptr;
+  std::vector<bool> loaded_;
+#endif
+};
+
+// ---- one run
+struct Run {
+  char* arena;
+  const char* weights;
+  char* state;
+  char* const* inputs;
+  char* const* outputs;
+  int device;
+  gpu::Stream stream;
+  const std::vector<gpu::Mark>* marks;  // null, or one before and one after each launch
+
+  void launch(int index, const Kernel& kernel, const Geometry& geometry, std::initializer_list<Arg> args) const {
+    void* addresses[64];
+    if (args.size() > 64) throw Error(AITC_INTERNAL, "a kernel with more than 64 arguments");
+    int count = 0;
+    for (const Arg& arg : args) addresses[count++] = const_cast<void*>(arg.address());
+    if (marks) (*marks)[size_t(2 * index)].record(stream);
+    kernel.launch(geometry, addresses, device, stream);
+    if (marks) (*marks)[size_t(2 * index + 1)].record(stream);
+  }
+  void copy(char* to, const char* from, int64_t bytes) const {
+    if (to != from) gpu::copy_async(to, from, uint64_t(bytes), stream);
+  }
+};
+
+inline int device_count() { return gpu::device_count(); }
+
+inline void* device_allocate(int device, size_t bytes) {
+  gpu::DeviceScope scope(device);
+  void* data = nullptr;
+  gpu::check(AITC_GPU_CALL(Malloc)(&data, bytes ? bytes : 1), "allocating device memory");
+  return data;
+}
+inline void device_release(int device, void* data) {
+  gpu::DeviceScope scope(device);
+  gpu::check(AITC_GPU_CALL(Free)(data), "freeing device memory");
+}
+inline void device_copy(int device, void* to, const void* from, size_t bytes) {
+  gpu::DeviceScope scope(device);
+  gpu::copy(to, from, bytes);
+}
+
+// The weights on a device, shared by all instances there and freed with the last.
+inline std::shared_ptr<gpu::Memory> device_weights(const Program& program, int device, const char* path) {
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<gpu::Memory>> everywhere;
+  std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<gpu::Memory> here = everywhere[device].lock();
+  if (here == nullptr) {
+    Weights file;
+    open_weights(file, path, program.name, program.digest, program.weights_bytes);
+    here = std::make_shared<gpu::Memory>(program.weights_bytes);
+    gpu::copy(here->data(), file.data(), program.weights_bytes);
+    everywhere[device] = here;
+  }
+  return here;
+}
+
+// What one instance owns, and how it runs. One run at a time (the caller holds a lock).
+class Executor {
+ public:
+  Executor(const Program& program, int device, const char* weights_path) : program_(program), device_(device) {
+    const int count = device_count();
+    if (device < 0 || device >= count) throw Error(AITC_NO_DEVICE, format("there is no %s device %d: %d found", program.api, device, count));
+    gpu::DeviceScope scope(device);
+    program.load(device);
+    weights_ = device_weights(program, device, weights_path);
+    arena_ = gpu::Memory(program.arena_bytes);
+    state_ = gpu::Memory(program.state_bytes);
+    gpu::zero(state_.data(), program.state_bytes);
+    stream_.reset(new gpu::OwnStream);
+    done_.reset(new gpu::Mark(false));
+    staging_.resize(size_t(program.input_count + program.output_count));
+  }
+  ~Executor() {
+    try {
+      gpu::DeviceScope scope(device_);
+      if (used_) done_->wait();
+      recorded_.clear();
+      done_.reset();
+      stream_.reset();
+      arena_ = gpu::Memory();
+      state_ = gpu::Memory();
+      staging_.clear();
+      weights_.reset();
+    } catch (...) {  // the device is lost, and its memory with it
+    }
+  }
+
+  std::string device_name() const { return gpu::device_name(device_); }
+
+  void run(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, void* caller_stream) {
+    gpu::DeviceScope scope(device_);
+    const gpu::Stream stream = static_cast<gpu::Stream>(caller_stream);
+    // All runs share the arena: one on another stream waits for the one before.
+    if (used_ && stream != last_stream_) done_->hold_back(stream);
+    bool to_host = false;
+    Pointers pointers;
+    for (int p = 0; p < program_.input_count + program_.output_count; ++p) {
+      const bool input = p < program_.input_count;
+      const aitc_tensor& tensor = input ? inputs[p] : outputs[p - program_.input_count];
+      const uint64_t bytes = sizes.bytes[size_t(p)];
+      const bool here = bytes == 0 || (tensor.memory == AITC_MEMORY_AUTO ? gpu::on_device(tensor.data, device_) : tensor.memory == AITC_MEMORY_DEVICE);
+      // Kernels read and write 16 bytes at once.
+      const bool in_place = here && reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0;
+      pointers.push_back(in_place ? static_cast<char*>(tensor.data) : staging(p, bytes));
+      if (!in_place && input) gpu::copy_async(pointers.back(), tensor.data, bytes, stream);
+      to_host = to_host || !here;
+    }
+    execute(sizes, pointers, stream);
+    for (int i = 0; i < program_.output_count; ++i) {
+      char* from = pointers[size_t(program_.input_count + i)];
+      if (from != outputs[i].data) gpu::copy_async(outputs[i].data, from, sizes.bytes[size_t(program_.input_count + i)], stream);
+    }
+    done_->record(stream);
+    last_stream_ = stream;
+    used_ = true;
+    if (to_host) gpu::synchronize(stream);
+  }
+
+  void bench(const Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds, double* launch_seconds) {
+    gpu::DeviceScope scope(device_);
+    const gpu::Stream stream = stream_->get();
+    if (used_) done_->hold_back(stream);
+    Pointers pointers;
+    for (int p = 0; p < program_.input_count + program_.output_count; ++p) {
+      const uint64_t bytes = sizes.bytes[size_t(p)];
+      pointers.push_back(staging(p, bytes));
+      if (p < program_.input_count) gpu::copy(pointers.back(), inputs[p].data, bytes);
+    }
+    for (int i = 0; i < warmup + 2; ++i) execute(sizes, pointers, stream);  // twice at least: launched, then recorded
+    std::vector<gpu::Mark> marks;
+    for (int i = 0; i < 2 * iterations; ++i) marks.emplace_back(true);
+    for (int i = 0; i < iterations; ++i) {
+      marks[size_t(2 * i)].record(stream);
+      execute(sizes, pointers, stream);
+      marks[size_t(2 * i + 1)].record(stream);
+    }
+    gpu::synchronize(stream);
+    for (int i = 0; i < iterations; ++i) seconds[i] = marks[size_t(2 * i + 1)].seconds_since(marks[size_t(2 * i)]);
+    if (launch_seconds && iterations > 0) profile(sizes, pointers, iterations, launch_seconds);
+    done_->record(stream);
+    last_stream_ = stream;
+    used_ = true;
+  }
+
+ private:
+  using Pointers = std::vector<char*>;
+
+  struct Recorded {
+    std::vector<int64_t> dims;
+    Pointers pointers;
+    gpu::Replay replay;  // empty when this combination came once only
+    uint64_t last_use = 0;
+  };
+  static constexpr size_t kept_recordings = 16;
+
+  // Device memory for a tensor that is not (suitably) on the device. It grows, never shrinks.
+  char* staging(int port, uint64_t bytes) {
+    gpu::Memory& memory = staging_[size_t(port)];
+    if (memory.bytes() < bytes || memory.data() == nullptr) {
+      if (used_) done_->wait();
+      memory = gpu::Memory();
+      memory = gpu::Memory(bytes ? bytes : 16);
+    }
+    return memory.data();
+  }
+
+  Run make_run(const Pointers& pointers, gpu::Stream stream, const std::vector<gpu::Mark>* marks) const {
+    return Run{arena_.data(), weights_->data(), state_.data(), pointers.data(), pointers.data() + program_.input_count, device_, stream, marks};
+  }
+
+  // The first time that sizes and addresses come they are launched one by one, the second time recorded, then replayed.
+  void execute(const Sizes& sizes, const Pointers& pointers, gpu::Stream stream) {
+    Recorded* found = nullptr;
+    for (Recorded& r : recorded_)
+      if (r.dims == sizes.dims && r.pointers == pointers) found = &r;
+    if (found == nullptr) {
+      if (recorded_.size() < kept_recordings) recorded_.emplace_back();
+      found = &recorded_.back();
+      for (Recorded& r : recorded_)
+        if (r.last_use < found->last_use) found = &r;
+      *found = Recorded{sizes.dims, pointers, gpu::Replay(), ++clock_};
+      program_.run(make_run(pointers, stream, nullptr), sizes.dims.data());
+      return;
+    }
+    found->last_use = ++clock_;
+    if (!found->replay) found->replay = gpu::Replay::record(stream_->get(), [&] { program_.run(make_run(pointers, stream_->get(), nullptr), sizes.dims.data()); });
+    found->replay.launch(stream);
+  }
+
+  void profile(const Sizes& sizes, const Pointers& pointers, int iterations, double* launch_seconds) {
+    const gpu::Stream stream = stream_->get();
+    std::vector<gpu::Mark> marks;
+    for (int i = 0; i < 2 * program_.launch_count; ++i) {
+      marks.emplace_back(true);
+      marks.back().record(stream);  // launches that are skipped take no time
+    }
+    for (int i = 0; i < program_.launch_count; ++i) launch_seconds[i] = 0;
+    for (int n = 0; n < iterations; ++n) {
+      program_.run(make_run(pointers, stream, &marks), sizes.dims.data());
+      gpu::synchronize(stream);
+      for (int i = 0; i < program_.launch_count; ++i) launch_seconds[i] += marks[size_t(2 * i + 1)].seconds_since(marks[size_t(2 * i)]) / iterations;
+    }
+  }
+
+  const Program& program_;
+  const int device_;
+  std::shared_ptr<gpu::Memory> weights_;
+  gpu::Memory arena_, state_;
+  std::vector<gpu::Memory> staging_;
+  std::unique_ptr<gpu::OwnStream> stream_;
+  std::unique_ptr<gpu::Mark> done_;
+  gpu::Stream last_stream_ = nullptr;
+  bool used_ = false;
+  std::vector<Recorded> recorded_;
+  uint64_t clock_ = 0;
+};
+
+}  // namespace aitc::host
