@@ -256,6 +256,8 @@ class FunctorBuilder:
 
     def _pointwise(self, node: Node, index: Index) -> Ref:
         refs = [self.value(v, broadcast_index(index, v.shape)) for v in node.inputs if v is not None]
+        if node.op.name == "Copy":
+            return refs[0]
         expression = node.op.expression(node.attrs, [r.text for r in refs])
         dtype = node.output.type.dtype
         if node.op.name == "Cast":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
-from aitc.ir.dim import Dim, Symbol, product
+from aitc.ir.dim import Dim, Symbol, divisor, product
 from aitc.ir.dtype import DType
 from aitc.ir.graph import Node
 from aitc.ir.index import Index, broadcast_index, unflatten
@@ -92,3 +93,19 @@ def problem_of(form: MatMulForm) -> MatMulProblem:
         major_of(form.a, ("K", "M")), min(form.a.alignment, 16), major_of(form.b, ("N", "K")), min(form.b.alignment, 16),
         form.b.root.const is not None,
     )  # fmt: skip
+
+
+def load_width(m: Matrix, across: Dim, down: Dim) -> int:
+    """Elements of the widest aligned load along the contiguous axis: ``across`` is its extent when stride_col is 1, else ``down``."""
+    size = m.root.type.dtype.bytes
+    if m.stride_col == 1:
+        extent, other = across, m.stride_row
+    elif m.stride_row == 1:
+        extent, other = down, m.stride_col
+    else:
+        return 1
+    common = gcd(gcd(divisor(extent), divisor(other)), divisor(m.rest))
+    width = max(1, 16 // size)
+    while width > 1 and common % width:
+        width //= 2
+    return width

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from aitc.ir.dim import hint, product
 from aitc.ir.graph import Node
 from aitc.kernels import kernel as k
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
-from aitc.kernels.reduce import CpuRows, RowProblem
-from aitc.kernels.rows import Rows, row_type, rows_of
+from aitc.kernels.reduce import STATE_BYTES, RowProblem
+from aitc.kernels.rows import Rows, RowShape, row_shapes, row_type, row_us, rows_of, vector_for
 from aitc.kernels.sites import load_functor, store_functor
 from aitc.targets.target import Target
 
@@ -30,7 +31,6 @@ def normalized_axes(node: Node) -> tuple[int, ...]:
 class Normalize(k.Kernel):
     name = "normalize"
     template = "kernel"
-    requires = frozenset({"cpu"})
     anchors = frozenset({"Softmax", "LayerNormalization"})
     heads = True
     doc = "softmax and the norms: one read and one write, statistics in float"
@@ -45,11 +45,13 @@ class Normalize(k.Kernel):
         name = normalization(node).split("{")[0]
         return RowProblem(name, node.input.type.dtype.name, form.rows, form.K, form.contiguous, k.nbytes([*group.inputs, *group.outputs]))
 
-    def configs(self, problem: RowProblem, target: Target) -> Sequence[CpuRows]:
-        return (CpuRows(),)
+    def configs(self, problem: RowProblem, target: Target) -> Sequence[RowShape]:
+        if not target.gpu:
+            return (RowShape(),)
+        return row_shapes(problem.rows, problem.K, problem.contiguous, 8, target)
 
-    def score_us(self, problem: RowProblem, config: CpuRows, target: Target) -> float:
-        return target.launch_us + hint(problem.bytes) / target.gbps * 1e-3
+    def score_us(self, problem: RowProblem, config: RowShape, target: Target) -> float:
+        return row_us(config, hint(problem.rows), hint(problem.K), hint(problem.bytes), problem.contiguous, target)
 
     def functors(
         self, group: Group, form: Rows, parameters: Parameters, storage: StorageOf, target: Target
@@ -65,7 +67,7 @@ class Normalize(k.Kernel):
         )
         return load, store
 
-    def build(self, group: Group, problem: RowProblem, config: CpuRows, storage: StorageOf, target: Target) -> k.Draft:
+    def build(self, group: Group, problem: RowProblem, config: RowShape, storage: StorageOf, target: Target) -> k.Draft:
         node = group.anchor
         assert node is not None
         form = self._form(node, storage)
@@ -73,14 +75,30 @@ class Normalize(k.Kernel):
         load, store = self.functors(group, form, parameters, storage, target)
         shape = k.shape_members(parameters, rows=form.rows, K=form.K)
         function = "normalize_rows" if form.contiguous else "normalize_columns"
+        smem, blocks = 0, form.rows
+        if config.threads:
+            V = vector_for(form.K if form.contiguous else form.rows, min(config.V, load.width))
+            state = STATE_BYTES[row_type(node.input.type.dtype)]
+            if form.contiguous:
+                packs = config.packs * config.V // V if config.packs * config.V // V * V <= 64 else 0
+                config = replace(config, V=V, packs=packs)
+                function += f"<RowNorm<{V}, {config.lanes}, {packs}, {config.threads}>>"
+                smem = 2 * config.threads // target.warp * state if config.lanes > target.warp else 0
+            else:
+                config = replace(config, V=V)
+                down = config.threads // config.lanes
+                function += f"<ColumnNorm<{V}, {config.lanes}, {down}>>"
+                smem = config.lanes * down * V * state if down > 1 else 0
+            blocks = config.blocks(form.rows, form.contiguous)
         call = (
             f"{function}({normalization(node)}, shape, Load{{{', '.join(load.initializers)}}}, Store{{{', '.join(store.initializers)}}});",
         )
         context = k.Context(
-            "", k.banner(group), ("aitc/cpu/normalize.h", "aitc/generic/element.h"), "int64_t", shape, (load, store), (),
-            k.entry_parameters(parameters), 0, call,
+            "", k.banner(group), (f"aitc/{'gpu' if target.gpu else 'cpu'}/normalize.h", "aitc/generic/element.h"), "int64_t", shape, (load, store), (),
+            k.entry_parameters(parameters), config.threads, call,
         )  # fmt: skip
         return k.Draft(
-            self.name, str(config), self.template, context, parameters, skip_if_zero=product((form.rows, form.K)),
+            self.name, str(config), self.template, context, parameters, grid=(blocks, 1, 1) if config.threads else (1, 1, 1),
+            block=(max(config.threads, 1), 1, 1), smem_bytes=smem, overlap=True, skip_if_zero=product((form.rows, form.K)),
             flops=product((form.rows, form.K)) * 8,
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aitc.ir.dim import Dim, hint, product
 from aitc.ir.graph import Node, Value
@@ -11,7 +11,7 @@ from aitc.ir.index import Index
 from aitc.kernels import kernel as k
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
-from aitc.kernels.rows import Rows, row_type, rows_of
+from aitc.kernels.rows import Rows, RowShape, row_shapes, row_type, row_us, rows_of, vector_for
 from aitc.kernels.sites import load_functor, store_functor
 from aitc.targets.target import Target
 
@@ -19,6 +19,9 @@ OPERATIONS = {
     "sum": "Sum", "mean": "Mean", "max": "Max", "min": "Min", "prod": "Prod", "sumsquare": "SumSquare", "l1": "L1", "l2": "L2",
     "logsum": "LogSum", "logsumexp": "LogSumExp", "any": "Max", "all": "Min",
 }  # fmt: skip
+
+
+STATE_BYTES = {"float": 4, "int32_t": 4, "double": 8, "int64_t": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +37,6 @@ class RowProblem:
 
     def __str__(self) -> str:
         return f"{self.operation} {self.dtype} {self.rows}x{self.K}{'' if self.contiguous else ' columns'}"
-
-
-@dataclass(frozen=True, slots=True)
-class CpuRows:
-    """The only configuration on the processor."""
-
-    def __str__(self) -> str:
-        return "auto"
 
 
 def operation(node: Node) -> str:
@@ -65,7 +60,6 @@ def output_index(node: Node, form: Rows) -> Index:
 class Reduce(k.Kernel):
     name = "reduce"
     template = "kernel"
-    requires = frozenset({"cpu"})
     anchors = frozenset({"Reduce", "ArgReduce"})
     heads = True
     doc = "reductions over any axes, ArgMax and ArgMin"
@@ -79,11 +73,13 @@ class Reduce(k.Kernel):
         form = self._form(node, storage)
         return RowProblem(operation(node), node.input.type.dtype.name, form.rows, form.K, form.contiguous, k.nbytes([*group.inputs, *group.outputs]))
 
-    def configs(self, problem: RowProblem, target: Target) -> Sequence[CpuRows]:
-        return (CpuRows(),)
+    def configs(self, problem: RowProblem, target: Target) -> Sequence[RowShape]:
+        if not target.gpu:
+            return (RowShape(),)
+        return row_shapes(problem.rows, problem.K, problem.contiguous, 8, target)
 
-    def score_us(self, problem: RowProblem, config: CpuRows, target: Target) -> float:
-        return target.launch_us + hint(problem.bytes) / target.gbps * 1e-3
+    def score_us(self, problem: RowProblem, config: RowShape, target: Target) -> float:
+        return row_us(config, hint(problem.rows), hint(problem.K), hint(problem.bytes), problem.contiguous, target)
 
     def functors(
         self, group: Group, form: Rows, parameters: Parameters, storage: StorageOf, target: Target
@@ -103,7 +99,7 @@ class Reduce(k.Kernel):
         )  # fmt: skip
         return load, store
 
-    def build(self, group: Group, problem: RowProblem, config: CpuRows, storage: StorageOf, target: Target) -> k.Draft:
+    def build(self, group: Group, problem: RowProblem, config: RowShape, storage: StorageOf, target: Target) -> k.Draft:
         node = group.anchor
         assert node is not None
         form = self._form(node, storage)
@@ -111,9 +107,27 @@ class Reduce(k.Kernel):
         load, store = self.functors(group, form, parameters, storage, target)
         shape = k.shape_members(parameters, rows=form.rows, K=form.K)
         function = "reduce_rows" if form.contiguous else "reduce_columns"
-        call = (f"{function}<{problem.operation}>(shape, Load{{{', '.join(load.initializers)}}}, Store{{{', '.join(store.initializers)}}});",)
+        arguments, smem, config = problem.operation, 0, config
+        if config.threads:
+            V = vector_for(form.K if form.contiguous else form.rows, min(config.V, load.width))
+            config = replace(config, V=V)
+            state = STATE_BYTES[row_type(node.input.type.dtype)] * (2 if problem.operation == "LogSumExp" else 1)
+            if problem.operation.startswith("Arg"):
+                state += 8 if state == 8 else 4
+            if form.contiguous:
+                arguments += f", RowReduction<{V}, {config.lanes}, {config.threads}>"
+                smem = config.threads // target.warp * state if config.lanes > target.warp else 0
+            else:
+                down = config.threads // config.lanes
+                arguments += f", ColumnReduction<{V}, {config.lanes}, {down}>"
+                smem = config.lanes * down * V * state if down > 1 else 0
+        call = (f"{function}<{arguments}>(shape, Load{{{', '.join(load.initializers)}}}, Store{{{', '.join(store.initializers)}}});",)
         context = k.Context(
-            "", k.banner(group), ("aitc/cpu/reduce.h", "aitc/generic/element.h"), "int64_t", shape, (load, store), (),
-            k.entry_parameters(parameters), 0, call,
+            "", k.banner(group), (f"aitc/{'gpu' if target.gpu else 'cpu'}/reduce.h", "aitc/generic/element.h"), "int64_t", shape, (load, store), (),
+            k.entry_parameters(parameters), config.threads, call,
         )  # fmt: skip
-        return k.Draft(self.name, str(config), self.template, context, parameters, skip_if_zero=form.rows, flops=product((form.rows, form.K)))
+        grid = (config.blocks(form.rows, form.contiguous), 1, 1) if config.threads else (1, 1, 1)
+        return k.Draft(
+            self.name, str(config), self.template, context, parameters, grid=grid, block=(max(config.threads, 1), 1, 1), smem_bytes=smem,
+            overlap=True, skip_if_zero=form.rows, flops=product((form.rows, form.K)),
+        )  # fmt: skip

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
-from aitc.ir.dim import Dim, Symbol, hint, product
+from aitc.ir.dim import Dim, Symbol, ceildiv, hint, is_multiple, product, upper
 from aitc.ir.dtype import DType
 from aitc.ir.graph import Value
 from aitc.ir.index import Index, unflatten
 from aitc.kernels.functor import StorageOf
 from aitc.kernels.kernel import coordinate, dim_of
 from aitc.kernels.sites import linear, locate
+from aitc.targets.target import Target
 
 
 def memory_axes(v: Value, storage: StorageOf) -> tuple[int, ...]:
@@ -65,3 +67,81 @@ def row_type(dtype: DType) -> str:
     if dtype.kind == "bool" or dtype.bits < 32 or dtype.name == "i32":
         return "int32_t"
     return "int64_t"
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """How a row kernel divides its work. On the processor there is nothing to choose (``threads`` 0).
+
+    Contiguous rows: ``lanes`` threads share a row and hold ``packs`` vectors of V each (0: the row is read again for each pass). Columns:
+    ``lanes`` threads side by side take V rows each, ``threads / lanes`` share them.
+    """
+
+    V: int = 1
+    lanes: int = 0
+    packs: int = 0
+    threads: int = 0
+
+    def __str__(self) -> str:
+        return f"v{self.V}_l{self.lanes}_p{self.packs}_t{self.threads}" if self.threads else "auto"
+
+    def blocks(self, rows: Dim, contiguous: bool) -> Dim:
+        return ceildiv(rows, self.threads // self.lanes if contiguous else self.V * self.lanes)
+
+
+VALUES_A_THREAD = 32  # that row kernels keep in registers
+
+
+def vector_for(extent: Dim, width: int) -> int:
+    """The widest vector up to ``width`` that divides ``extent``."""
+    while width > 1 and not is_multiple(extent, width):
+        width //= 2
+    return width
+
+
+def row_shapes(rows: Dim, K: Dim, contiguous: bool, width: int, target: Target) -> list[RowShape]:
+    """Candidates on a GPU, the likely best first; ``width`` is what the functors allow."""
+    if not contiguous:
+        V = vector_for(rows, width)
+        side = hint(rows) / V
+        across = 32 if side >= 32 else 16 if side >= 16 else 8
+        wanted = hint(K) / 4
+        down = 1
+        while down < 32 and down * 2 <= wanted and side / across * down < 4 * target.units * 8:
+            down *= 2
+        threads = across * down
+        if threads < target.warp:
+            down = target.warp // across
+        return [RowShape(V, across, 0, across * down)]
+    V = vector_for(K, width)
+    most = upper(K)
+    few = hint(rows) < target.units * 8
+    found = []
+    for lanes in (target.warp // 4, target.warp // 2, target.warp, 128, 256, 512, 1024):
+        threads = lanes if lanes > target.warp else 128
+        if few and lanes <= target.warp:
+            threads = target.warp
+        packs = 0 if most is None else ceil(most / (lanes * V))
+        if most is not None and packs * V <= VALUES_A_THREAD:
+            found.append(RowShape(V, lanes, packs, threads))
+    if not found:
+        return [RowShape(V, 512, 0, 512)]
+    return found
+
+
+def row_us(shape: RowShape, rows: int, K: int, nbytes: float, contiguous: bool, target: Target) -> float:
+    """Bandwidth when the grid is large, latency when it is small: each vector a thread handles costs about 30 ns, each step across lanes 25."""
+    memory = nbytes / target.gbps * 1e-3
+    if not shape.threads:
+        return target.launch_us + memory
+    if contiguous:
+        share = K / (shape.lanes * shape.V)
+        blocks = ceil(rows / (shape.threads // shape.lanes))
+        idle = max(0.0, shape.lanes * shape.V / max(K, 1) - 1)
+    else:
+        share = K / (shape.threads // shape.lanes)
+        blocks = ceil(rows / (shape.V * shape.lanes))
+        idle = 0.0
+    waves = ceil(blocks * shape.threads / (target.units * 2048))
+    latency = 1.0 + waves * (0.03 * max(share, 1) + 0.025 * shape.lanes.bit_length() + (0.4 if shape.lanes > target.warp else 0))
+    return target.launch_us + max(latency, memory) + 0.05 * idle

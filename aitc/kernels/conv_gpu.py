@@ -1,0 +1,150 @@
+"""Convolution on GPUs as an implicit matrix product: tensor cores by mma.sync, or plain multiply-adds (include/aitc/gpu/conv_{sm80,simt}.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+
+import numpy as np
+
+from aitc.ir.dim import ceildiv, hint, mul, product
+from aitc.kernels import kernel as k
+from aitc.kernels.conv_cpu import conv_sizes, input_struct, int_struct, window_struct
+from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form
+from aitc.kernels.functor import Parameters, StorageOf
+from aitc.kernels.gemm_simt import accumulator_bytes
+from aitc.kernels.gemm_sm80 import tensor_core_type
+from aitc.kernels.group import Group
+from aitc.kernels.sites import constant_array, store_functor
+from aitc.kernels.tiles import HALF_TILES, SIMT_TILES, SIMT_TILES_DOUBLE, TF32_TILES, SimtTile, Sm80Tile, product_us
+from aitc.targets.target import Target
+
+
+def channel_width(problem: ConvProblem, elem_bytes: int) -> int:
+    """Elements of the widest aligned load along the channels."""
+    width = max(1, 16 // elem_bytes)
+    common = gcd(problem.C, problem.align)
+    while width > 1 and common % width:
+        width //= 2
+    return width
+
+
+def conv_draft(
+    name: str, header: str, function: str, tile: str, config: Sm80Tile | SimtTile, group: Group, problem: ConvProblem, storage: StorageOf,
+    target: Target, smem_bytes: int, widest: int,
+) -> k.Draft:  # fmt: skip
+    """An instance of a convolution header whose blocks take one BM × BN tile each."""
+    assert group.anchor is not None
+    form = conv_form(group.anchor, storage)
+    assert isinstance(form, ConvForm)
+    weight = group.anchor.inputs[1]
+    assert weight is not None
+    array = constant_array(weight)
+    assert isinstance(array, np.ndarray)
+    root = weight
+    while root.const is None:
+        assert root.producer is not None
+        root = root.producer.input
+    p = problem
+    taps = p.window[0] * p.window[1] * p.window[2]
+    depth = taps * p.C
+    packed = np.ascontiguousarray(array.reshape(p.group * p.K, p.C, taps).transpose(0, 2, 1))  # (groups K, T R S, C)
+    parameters = Parameters()
+    x, make_x = input_struct(form, parameters)
+    width = channel_width(p, root.type.dtype.bytes)
+    x = (x[0], x[1], f"  static constexpr int width = {width};", *x[2:])
+    pointer = parameters.pointer(root, const=True)
+    c_type = root.type.dtype.c
+    offset = f" + int64_t(group) * {p.K * depth}" if p.group > 1 else ""
+    filters = (
+        "struct Filter {  // (groups, K, T R S C)", f"  using type = {c_type};", "  static constexpr Major major = Major::K;",
+        f"  static constexpr int width = {width};", f"  static constexpr int64_t stride_row = 1, stride_col = {depth};", f"  const {c_type}* data;",
+        f"  AITC_FN const {c_type}* matrix(int {'group' if offset else '/*group*/'}) const {{ return data{offset}; }}", "};",
+    )  # fmt: skip
+    window, make_window = window_struct(p, parameters)
+    sizes, make_sizes = int_struct("Shape", conv_sizes(p), parameters)
+    store = store_functor(
+        group, form.index, form.coords, parameters, storage, target, "int group, int64_t row, int64_t col", widest=widest
+    )
+    call = (f"{function}<{tile}>({make_sizes}, {make_window}, {make_x}, Filter{{{pointer}}}, Store{{{', '.join(store.initializers)}}});",)
+    context = k.Context(
+        "", k.banner(group), (header, "aitc/generic/element.h"), "int64_t", (), (store,), (sizes, window, x, filters),
+        k.entry_parameters(parameters), config.threads, call,
+    )  # fmt: skip
+    blocks = product((ceildiv(p.pixels, config.BM), -(-p.K // config.BN), p.group))
+    flops = mul(product((p.pixels, p.K, p.group)), 2 * depth)
+    return k.Draft(
+        name, str(config), "kernel", context, parameters, grid=(blocks, 1, 1), block=(config.threads, 1, 1), smem_bytes=smem_bytes,
+        overlap=True, skip_if_zero=p.pixels, flops=flops, packed={pointer: packed},
+    )  # fmt: skip
+
+
+def conv_us(problem: ConvProblem, config: Sm80Tile | SimtTile, smem: int, rate: float, elem_bytes: int, target: Target) -> float:
+    M, K = hint(problem.pixels), problem.C * problem.window[0] * problem.window[1] * problem.window[2]
+    pixels_in = hint(product((problem.N, *problem.input)))
+    traffic = float(elem_bytes) * problem.group * (pixels_in * problem.C + M * problem.K + K * problem.K)
+    return product_us(problem.group, M, problem.K, K, config.BM, config.BN, config.BK, config.threads, smem, traffic, rate, target)
+
+
+def constant_filter(group: Group, storage: StorageOf) -> ConvProblem | k.No:
+    assert group.anchor is not None
+    form = conv_form(group.anchor, storage)
+    if isinstance(form, k.No):
+        return form
+    if not isinstance(constant_array(group.anchor.inputs[1]), np.ndarray):  # type: ignore[arg-type]
+        return k.No("the filter is computed at run time")
+    return form.problem
+
+
+@k.register
+class ConvSm80(k.Kernel):
+    name = "conv_sm80"
+    template = "kernel"
+    requires = frozenset({"mma_sm80"})
+    anchors = frozenset({"Conv"})
+    priority = 10
+    doc = "convolution on tensor cores by mma.sync: implicit matrix product, channels last"
+
+    def accepts(self, group: Group, storage: StorageOf, target: Target) -> ConvProblem | k.No:
+        assert group.anchor is not None
+        if tensor_core_type(group.anchor.input.type.dtype.name, target) is None or group.anchor.attrs.out is not None:
+            return k.No("the tensor cores do not take this type")
+        return constant_filter(group, storage)
+
+    def configs(self, problem: ConvProblem, target: Target) -> Sequence[Sm80Tile]:
+        size = 4 if problem.dtype == "f32" else 2
+        width = channel_width(problem, size)
+        tiles = TF32_TILES if problem.dtype == "f32" else HALF_TILES
+        return [t for t in tiles if t.smem_bytes(size) <= target.smem_bytes and t.threads % (t.BK // width) == 0]
+
+    def score_us(self, problem: ConvProblem, config: Sm80Tile, target: Target) -> float:
+        size = 4 if problem.dtype == "f32" else 2
+        rate = target.tflops[tensor_core_type(problem.dtype, target) or "fp16"] * (0.6 if "wgmma" in target.features else 1.0)
+        return conv_us(problem, config, config.smem_bytes(size), rate, size, target)
+
+    def build(self, group: Group, problem: ConvProblem, config: Sm80Tile, storage: StorageOf, target: Target) -> k.Draft:
+        smem = config.smem_bytes(4 if problem.dtype == "f32" else 2)
+        return conv_draft(self.name, "aitc/gpu/conv_sm80.h", "conv_sm80", config.text, config, group, problem, storage, target, smem, 8)
+
+
+@k.register
+class ConvSimt(k.Kernel):
+    name = "conv_simt"
+    template = "kernel"
+    requires = frozenset({"simt"})
+    anchors = frozenset({"Conv"})
+    doc = "convolution by plain multiply-adds: strict float32, double, integers, any GPU"
+
+    def accepts(self, group: Group, storage: StorageOf, target: Target) -> ConvProblem | k.No:
+        return constant_filter(group, storage)
+
+    def configs(self, problem: ConvProblem, target: Target) -> Sequence[SimtTile]:
+        return SIMT_TILES_DOUBLE if accumulator_bytes(problem.dtype) == 8 else SIMT_TILES
+
+    def score_us(self, problem: ConvProblem, config: SimtTile, target: Target) -> float:
+        acc = accumulator_bytes(problem.dtype)
+        return conv_us(problem, config, config.smem_bytes(acc), target.tflops["fp32"] * (0.5 if acc == 8 else 1.0), 4, target)
+
+    def build(self, group: Group, problem: ConvProblem, config: SimtTile, storage: StorageOf, target: Target) -> k.Draft:
+        smem = config.smem_bytes(accumulator_bytes(problem.dtype))
+        return conv_draft(self.name, "aitc/gpu/conv_simt.h", "conv_simt", config.text, config, group, problem, storage, target, smem, 4)
