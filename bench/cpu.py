@@ -56,6 +56,7 @@ def bench_one(name: str, calls: int, threads: int, out: Path) -> dict[str, objec
         "ratio": round(ratio, 3),
         "max_difference": difference,  # of the largest value of each output
         "compile_s": round(compiled.seconds, 2),
+        **compiled.sizes(),
     }
 
 

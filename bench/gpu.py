@@ -90,7 +90,7 @@ def bench_one(job: Job, budget: Budget) -> dict[str, object]:
             path, folder, job.target, "--precision", job.precision, "--no-verify", *job.flags, timeout=limit
         )
         row["compile_s"] = round(compiled.seconds, 1)
-        row.update((key, compiled.report[key]) for key in ("launches", "kernels") if key in compiled.report)
+        row.update(compiled.sizes())
         network = aitc.load(compiled.folder)
         differences["aitc"] = _difference([np.asarray(v, np.float32) for v in network(**feed)], exact)
         return lambda calls: network.bench(iters=calls)

@@ -27,6 +27,15 @@ class Compiled:
     seconds: float
     report: Mapping[str, Any] = field(repr=False)
 
+    def sizes(self) -> dict[str, int]:
+        """Launches, kernel files, and bytes of the arena and of the weights."""
+        return {
+            "launches": len(self.report["launches"]),
+            "kernels": self.report["kernels"]["files"],
+            "arena_bytes": self.report["bytes"]["arena"],
+            "weight_bytes": self.report["bytes"]["weights"],
+        }
+
 
 def aitc() -> str:
     """The `aitc` program of this Python, else of the PATH; SystemExit when it is not installed."""

@@ -92,14 +92,14 @@ def _block(w: _Writer, x: str) -> str:
 
 def bench_one(nodes: int, target: str, stop_after: str) -> dict[str, object]:
     """One row: seconds by stage up to `stop_after`, and in all."""
-    from aitc.pipeline import Options, run
+    from aitc import pipeline
 
     with tempfile.TemporaryDirectory(prefix="aitc-scaling-") as tmp:
         path = Path(tmp) / "scaling.onnx"
         model = make_graph(nodes)
         onnx.save(model, path)
         start = time.perf_counter()
-        result = run(path, Options(targets=(target,), stop_after=stop_after))
+        result = pipeline.compile(path, pipeline.Options(targets=(target,), stop_after=stop_after))
         total = time.perf_counter() - start
     stages = {stage: round(seconds, 3) for stage, seconds in result.seconds.items()}
     return {"nodes": len(model.graph.node), "seconds": round(total, 3), "stages": stages}
