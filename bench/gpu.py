@@ -93,7 +93,8 @@ def bench_one(job: Job, budget: Budget) -> dict[str, object]:
         row.update(compiled.sizes())
         network = aitc.load(compiled.folder)
         differences["aitc"] = _difference([np.asarray(v, np.float32) for v in network(**feed)], exact)
-        return lambda calls: network.bench(iters=calls)
+        arrays = list(feed.values())
+        return lambda calls: network.bench(iters=calls, inputs=arrays)
 
     attempt("aitc", ours)
     for name in job.contenders:
