@@ -11,6 +11,7 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 STAGES = ("import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify")  # a copy: --help imports nothing heavy
+PRECISIONS = ("model", "fp32", "tf32", "fp16", "bf16")
 MODEL = click.Path(path_type=Path)  # whether it exists is the importer's to say, with the exit code of a bad model
 
 
@@ -76,7 +77,7 @@ model_flags = _apply(
         "--input", "input_shapes", multiple=True, metavar="NAME=N,N,...", callback=_many(parse_input), help="Shape of a model input."
     ),
     click.option(
-        "--precision", type=click.Choice(("model", "fp32", "tf32", "fp16", "bf16")), default="model", show_default=True,
+        "--precision", type=click.Choice(PRECISIONS), default="model", show_default=True,
         help="Type to compute in; sums, norms and softmax stay fp32.",
     ),
     click.option(

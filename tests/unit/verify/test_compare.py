@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aitc.ir import dtype as dt
+from aitc.verify.compare import ROUNDOFF, compare, compare_rows, tolerance
+
+RNG = np.random.default_rng(0)
+LIMIT = tolerance(ROUNDOFF["f32"], 16)
+
+
+def sample(n: int = 4096) -> np.ndarray:
+    return RNG.standard_normal(n).astype(np.float32)
+
+
+def test_rounding_passes_and_is_measured() -> None:
+    want = sample()
+    report = compare("y", dt.F32, want * np.float32(1 + 2**-22), want, LIMIT)
+    assert report.ok
+    assert 1 <= report.max_ulp <= 8
+    assert 0 < report.max_rel < 1e-6
+    assert report.cosine == pytest.approx(1)
+
+
+@pytest.mark.parametrize("damage", ["one", "channel", "scale", "shift", "swap"])
+def test_mistakes_fail(damage: str) -> None:
+    want = sample().reshape(64, 64)
+    got = want.copy()
+    if damage == "one":
+        got[3, 5] += 0.01
+    elif damage == "channel":
+        got[:, 7] = 0
+    elif damage == "scale":
+        got *= 1.001
+    elif damage == "shift":
+        got += 1e-3
+    else:
+        got[[0, 1]] = got[[1, 0]]
+    report = compare("y", dt.F32, got, want, LIMIT)
+    assert not report.ok
+    assert report.wrong > 0
+    assert len(report.where) == 2
+    if damage == "one":
+        assert report.where == (3, 5)
+
+
+def test_an_error_that_every_element_hides_below_the_bound_fails_by_its_root_mean_square() -> None:
+    want = np.ones(10_000, np.float32)
+    got = want * np.float32(1 + 1.5 * LIMIT.relative)  # each element is allowed 2 · relative, all of them together 1/2 · relative
+    report = compare("y", dt.F32, got, want, LIMIT)
+    assert report.wrong == 0
+    assert not report.ok
+    assert "root mean square" in report.note
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_specials_must_be_at_the_same_places(special: float) -> None:
+    want = sample()
+    want[10] = special
+    assert compare("y", dt.F32, want.copy(), want, LIMIT).ok
+    got = want.copy()
+    got[10] = 1.0
+    assert not compare("y", dt.F32, got, want, LIMIT).ok
+    got = want.copy()
+    got[11] = special
+    assert not compare("y", dt.F32, got, want, LIMIT).ok
+
+
+def test_infinity_of_the_other_sign_fails() -> None:
+    assert not compare("y", dt.F32, np.array([np.inf], np.float32), np.array([-np.inf], np.float32), LIMIT).ok
+
+
+def test_overflow_of_half_precision_is_the_reference_that_is_too_large() -> None:
+    limit = tolerance(ROUNDOFF["f16"], 4)
+    assert compare("y", dt.F16, np.array([np.inf, 1], np.float16), np.array([70000.0, 1], np.float32), limit).ok
+    assert not compare("y", dt.F16, np.array([np.inf, 1], np.float16), np.array([60000.0, 1], np.float32), limit).ok
+
+
+def test_shapes_must_agree() -> None:
+    report = compare("y", dt.F32, np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), LIMIT)
+    assert not report.ok
+    assert "[2, 3]" in report.note and "[3, 2]" in report.note
+
+
+def test_empty_outputs_agree() -> None:
+    assert compare("y", dt.F32, np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32), LIMIT).ok
+
+
+def test_integers_are_exact_but_where_the_reference_moves() -> None:
+    want = np.arange(10)
+    got = want.copy()
+    got[4] = 7
+    assert not compare("y", dt.I64, got, want, LIMIT).ok
+    spread = np.zeros(10)
+    spread[4] = 3  # the reference itself jumped by 3 there
+    assert compare("y", dt.I64, got, want, LIMIT, spread).ok
+    assert not compare("y", dt.I64, got, want, LIMIT, np.roll(spread, 1)).ok
+
+
+def test_bools() -> None:
+    want = np.array([True, False])
+    assert compare("y", dt.BOOL, want.copy(), want, LIMIT).ok
+    assert not compare("y", dt.BOOL, ~want, want, LIMIT).ok
+
+
+def test_spread_widens_only_where_it_is() -> None:
+    want = sample()
+    got = want.copy()
+    got[100] += 0.01
+    spread = np.zeros_like(want, np.float64)
+    spread[100] = 0.002
+    assert compare("y", dt.F32, got, want, LIMIT, spread).ok
+    spread[100], spread[101] = 0, 0.002
+    assert not compare("y", dt.F32, got, want, LIMIT, spread).ok
+
+
+def test_tolerance_grows_with_depth_and_roundoff() -> None:
+    assert tolerance(ROUNDOFF["f32"], 100).relative == pytest.approx(10 * tolerance(ROUNDOFF["f32"], 1).relative)
+    assert tolerance(ROUNDOFF["f16"], 9).relative > 50 * tolerance(ROUNDOFF["f32"], 9).relative
+    assert tolerance(ROUNDOFF["bf16"], 10**9).relative <= 0.25
+
+
+def detections(n: int) -> dict[str, np.ndarray]:
+    return {"boxes": RNG.uniform(0, 100, (n, 4)).astype(np.float32), "scores": RNG.uniform(0.3, 1, n).astype(np.float32),
+            "labels": RNG.integers(0, 5, n)}  # fmt: skip
+
+
+TYPES = {"boxes": dt.F32, "scores": dt.F32, "labels": dt.I64}
+
+
+def test_detections_agree_in_any_order() -> None:
+    want = detections(40)
+    order = RNG.permutation(40)
+    got = {k: v[order] for k, v in want.items()}
+    assert compare_rows(got, want, TYPES, LIMIT, list(want)) == (True, 0)
+
+
+def test_one_detection_at_the_threshold_may_be_missing() -> None:
+    want = detections(40)
+    agree, alone = compare_rows({k: v[1:] for k, v in want.items()}, want, TYPES, LIMIT, list(want))
+    assert agree and alone == 1
+
+
+def test_wrong_detections_do_not_agree() -> None:
+    want = detections(40)
+    got = {k: v.copy() for k, v in want.items()}
+    got["boxes"] += 5
+    assert compare_rows(got, want, TYPES, LIMIT, list(want)) == (False, 40)
+    got = {k: v.copy() for k, v in want.items()}
+    got["labels"][:5] += 1
+    assert not compare_rows(got, want, TYPES, LIMIT, list(want))[0]
