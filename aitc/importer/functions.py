@@ -87,12 +87,17 @@ def inline_schema(
     function.ParseFromString(body)
     defaults = {n: onnx.helper.get_attribute_value(a.default_value) for n, a in schema.attributes.items() if a.default_value.name}
     defaults = {k: v.decode() if isinstance(v, bytes) else tuple(v) if isinstance(v, list) else v for k, v in defaults.items()}
-    return inline(walker, function, node, inputs, {**defaults, **given}, outer, {"": version, domain: version})
+    return inline(walker, function, node, inputs, {**defaults, **given}, outer, _versions(schema, domain, version, outer.opsets))
+
+
+def _versions(schema: Any, domain: str, version: int, outer: Mapping[str, int]) -> dict[str, int]:
+    """The opset versions that a schema's body means where it does not say: those of the model."""
+    return {**outer, "": outer.get("", onnx.defs.onnx_opset_version()), domain: version}
 
 
 def _best(versions: Sequence[int], wanted: int) -> int:
     fitting = [v for v in versions if v <= wanted]
-    return max(fitting) if fitting else min(versions)
+    return max(fitting) if fitting else min(versions, default=wanted)
 
 
 def _explicit(node: onnx.NodeProto, given: Mapping[str, Any]) -> onnx.NodeProto:

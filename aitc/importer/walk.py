@@ -129,9 +129,11 @@ class Walker:
         if any(i is FAILED for i in inputs):
             self._fail(node, environment)
             return
-        saved = (self.scope.locs, self.scope.opset, self.scope.wanted)
+        saved = (self.scope.locs, self.scope.opset, self.scope.wanted, self.scope.body, self.scope.inline)
         try:
             results = self._dispatch(node, inputs, loc, environment)
+        except bodies.BodyFailed:
+            self._fail(node, environment)
         except Unsupported as problem:
             self._report("I05", f"{node.op_type}: {problem}", loc, inputs, problem.help)
             self._fail(node, environment)
@@ -149,7 +151,7 @@ class Walker:
         else:
             self._bind(node, results, environment)
         finally:
-            self.scope.locs, self.scope.opset, self.scope.wanted = saved
+            self.scope.locs, self.scope.opset, self.scope.wanted, self.scope.body, self.scope.inline = saved
 
     def _fail(self, node: onnx.NodeProto, environment: Environment) -> None:
         for o in node.output:
@@ -189,7 +191,7 @@ class Walker:
         importer = find_importer(domain, node.op_type, version)
         if importer is None:
             return functions.inline_schema(self, domain, node, version, inputs, given, environment)
-        self.scope.body = bodies.opener(self, environment, loc)
+        bodies.open_bodies(self, environment, loc)
         result = importer.function(self.scope, *_positional(importer, inputs), **_keywords(importer, given))
         return result if isinstance(result, tuple) else (result,)
 

@@ -43,6 +43,8 @@ def of_constant(value: Value) -> None:
 
 def elements(value: Value) -> tuple[Dim, ...] | None:
     """The elements of an integer tensor as Dims, flattened; None if they are not known."""
+    if 0 in value.shape and value.type.is_static:
+        return ()
     if value.content is None:
         if value.const is None or value.type.dtype.kind not in ("int", "uint", "bool"):
             return None

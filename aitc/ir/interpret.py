@@ -77,7 +77,8 @@ def resolve(attrs: Any, symbols: Mapping[str, int]) -> Any:
 
 def _resolve(x: Any, symbols: Mapping[str, int]) -> Any:
     if isinstance(x, dm.Sum):
-        return dm.evaluate(x, symbols)
+        unbound = [s for s in dm.symbols(x) if s.name not in symbols]
+        return x if unbound else dm.evaluate(x, symbols)  # a size that the node itself decides stays a Dim
     if isinstance(x, tuple) and any(isinstance(e, (dm.Sum, tuple)) for e in x):
         return tuple(_resolve(e, symbols) for e in x)
     return x

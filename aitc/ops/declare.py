@@ -176,6 +176,8 @@ def numbers(v: Value | None) -> np.ndarray | None:
         return None
     if v.const is not None:
         return v.const
+    if 0 in v.shape and v.type.is_static:
+        return np.zeros([int(s) for s in v.shape], v.type.dtype.numpy)  # type: ignore[arg-type]
     if v.content is not None and contents.is_numeric(v.content):
         return contents.as_numpy(v.content, v.type.dtype)
     return None

@@ -1,0 +1,67 @@
+"""ONNX's official node tests: loading them, and comparing outputs as ONNX's own runner does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+
+
+@lru_cache(maxsize=1)
+def cases() -> dict[str, Any]:
+    """The node tests of the installed onnx, by name."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in load_model_tests(kind="node")}
+
+
+def as_arrays(model: onnx.ModelProto, values: Sequence[Any]) -> dict[str, Any]:
+    """A data set's inputs by name; None is an absent optional."""
+    return {i.name: as_array(v) for i, v in zip(model.graph.input, values)}
+
+
+def as_array(value: Any) -> Any:
+    """Types that numpy lacks come as TensorProto."""
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    if isinstance(value, (list, tuple)):
+        return [as_array(v) for v in value]
+    return value
+
+
+def mismatch(expected: Any, actual: Any, rtol: float, atol: float) -> str | None:
+    """What differs between an expected output and the actual one; None if they agree."""
+    expected = as_array(expected)
+    if isinstance(expected, (list, tuple)):
+        if len(expected) != len(actual):
+            return f"{len(actual)} elements instead of {len(expected)}"
+        return next((m for e, a in zip(expected, actual) if (m := mismatch(e, a, rtol, atol))), None)
+    if expected is None:
+        return None if actual is None else "a value instead of none"
+    expected, actual = np.asarray(expected), np.asarray(actual)
+    if expected.shape != actual.shape:
+        return f"shape {list(actual.shape)} instead of {list(expected.shape)}"
+    if expected.dtype != actual.dtype:
+        return f"element type {actual.dtype} instead of {expected.dtype}"
+    if expected.dtype.kind in "iubO":
+        wrong = expected != actual
+        return f"{int(np.sum(wrong))} of {expected.size} elements differ" if np.any(wrong) else None
+    if expected.dtype.kind == "c":
+        e, a = expected, actual
+    else:
+        e, a = expected.astype(np.float64), actual.astype(np.float64)
+        # a test's expectation was rounded after every step; two units in the last place of the type are always allowed
+        rtol = max(rtol, {"float16": 2.0**-9, "bfloat16": 2.0**-6}.get(expected.dtype.name, 0))
+    with np.errstate(all="ignore"):
+        close = np.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+        if close.all():
+            return None
+        finite = np.isfinite(a) & np.isfinite(e)
+        worst = np.max(np.abs(np.where(finite, a - e, 0)))
+    return f"{int(np.sum(~close))} of {e.size} elements differ, by up to {worst:.3g}"
