@@ -9,7 +9,7 @@ import numpy as np
 
 from aitc.ir.dim import Dim, c_expr, hint, mul, product
 from aitc.kernels import kernel as k
-from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form
+from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.gemm_cpu import pack_panels
 from aitc.kernels.group import Group
@@ -104,10 +104,8 @@ class ConvCpu(k.Kernel):
         assert isinstance(array, np.ndarray)
         parameters = Parameters()
         x, make_x = input_struct(form, parameters)
-        root = weight
-        while root.const is None:
-            assert root.producer is not None
-            root = root.producer.input
+        root = filter_root(group.anchor)
+        assert root is not None
         pointer = parameters.pointer(root, const=True)
         p = problem
         taps = p.window[0] * p.window[1] * p.window[2]

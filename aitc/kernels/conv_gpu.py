@@ -10,7 +10,7 @@ import numpy as np
 from aitc.ir.dim import ceildiv, hint, mul, product
 from aitc.kernels import kernel as k
 from aitc.kernels.conv_cpu import conv_sizes, input_struct, int_struct, window_struct
-from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form
+from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.gemm_simt import accumulator_bytes
 from aitc.kernels.gemm_sm80 import tensor_core_type
@@ -41,10 +41,8 @@ def conv_draft(
     assert weight is not None
     array = constant_array(weight)
     assert isinstance(array, np.ndarray)
-    root = weight
-    while root.const is None:
-        assert root.producer is not None
-        root = root.producer.input
+    root = filter_root(group.anchor)
+    assert root is not None
     p = problem
     taps = p.window[0] * p.window[1] * p.window[2]
     depth = taps * p.C

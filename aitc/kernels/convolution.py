@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from aitc.ir.dim import Dim, Symbol, divisor, product
 from aitc.ir.graph import Node, Value
-from aitc.ir.index import Index, unflatten
+from aitc.ir.index import Index, is_view, unflatten
 from aitc.kernels.functor import StorageOf
 from aitc.kernels.kernel import No, coordinate, dim_of
 from aitc.kernels.sites import linear, locate
@@ -64,8 +65,11 @@ def three(values: tuple, fill: int) -> tuple:
     return (*(fill for _ in range(3 - len(values))), *values)
 
 
-def conv_form(node: Node, storage: StorageOf) -> ConvForm | No:
-    """The form of Conv ``node``, or why it has none; input must be channels-last, with a constant or row-major filter."""
+def conv_form(node: Node, storage: StorageOf, depthwise: bool = False) -> ConvForm | No:
+    """The form of Conv ``node``, or why it has none; the input must be channels-last.
+
+    With ``depthwise`` (one channel a group) ``col`` runs over all channels and ``group`` is always 0.
+    """
     x, w = node.inputs
     assert x is not None and w is not None
     a = node.attrs
@@ -89,18 +93,24 @@ def conv_form(node: Node, storage: StorageOf) -> ConvForm | No:
     pixels = product((out[0], *out[2:]))
     g = coordinate("group", group)
     row = coordinate("row", pixels)
-    col = coordinate("col", K)
+    col = coordinate("col", group if depthwise else K)
     n_index, *space_index = unflatten(dim_of(row), (out[0], *out[2:]))
-    channel = dim_of(g) * K + dim_of(col) if group > 1 else dim_of(col)
+    channel = dim_of(g) * K + dim_of(col) if group > 1 and not depthwise else dim_of(col)
     index = (n_index, channel, *space_index)
-    from math import gcd
-
     align = 0
     for s in (rest, *strides):
         align = gcd(align, divisor(s))
     problem = ConvProblem(
         x.type.dtype.name, x.shape[0], three(tuple(x.shape[2:]), 1), three(tuple(out[2:]), 1), C, K, group,
         three(tuple(int(d) for d in w.shape[2:]), 1), three(tuple(a.strides), 1), three(tuple(a.dilations), 1),
-        three(tuple(a.pads[:space]), 0), min(gcd(align, C if group > 1 else 1 << 20) or 16, 16),
+        three(tuple(a.pads[:space]), 0), min(gcd(align, C if group > 1 and not depthwise else 1 << 20) or 16, 16),
     )  # fmt: skip
     return ConvForm(node, problem, (g, row, col), index, root, rest, strides)  # type: ignore[arg-type]
+
+
+def filter_root(node: Node) -> Value | None:
+    """The constant behind a convolution's filter, through its views; None if it is computed at run time."""
+    root = node.inputs[1]
+    while root is not None and root.const is None:
+        root = root.producer.input if is_view(root.producer) and root.producer is not None else None
+    return root

@@ -62,7 +62,7 @@ def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         elif a.function == "average":
             code.emit(f"{acc} += {ref.text};", False, note(node))
         else:
-            power = f"m_abs({ref.text})" if a.p == 1 else f"{ref.text} * {ref.text}" if a.p == 2 else f"m_pow(m_abs({ref.text}), {float(a.p)}f)"
+            power = f"abs_({ref.text})" if a.p == 1 else f"{ref.text} * {ref.text}" if a.p == 2 else f"pow_(abs_({ref.text}), {float(a.p)}f)"
             code.emit(f"{acc} += {power};", False, note(node))
         if varying and not a.count_include_pad:
             code.emit(f"++{divisor};", not element)
@@ -72,7 +72,7 @@ def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         return Ref(name, uniform=False, outer=False)
     if a.function == "lp" and a.p != 1:
         name = code.fresh("t")
-        root = f"m_sqrt({acc})" if a.p == 2 else f"m_pow({acc}, {1.0 / a.p!r}f)"
+        root = f"sqrt_({acc})" if a.p == 2 else f"pow_({acc}, {1.0 / a.p!r}f)"
         code.emit(f"const {c_type} {name} = {root};", False)
         return Ref(name, uniform=False, outer=False)
     return Ref(acc, uniform=False, outer=not code.block.element)

@@ -47,7 +47,7 @@ template <class N> AITC_FN N wrap_around_index(N i, N n) {
 
 // Rounds half to even and clamps to the integers of T.
 template <class T> AITC_FN T round_saturate(float x) {
-  const float r = m_round(x);
+  const float r = round_(x);
   constexpr bool is_signed = T(-1) < T(0);
   const float low = is_signed ? -float(1ull << (sizeof(T) * 8 - 1)) : 0.0f;
   const float high = is_signed ? float((1ull << (sizeof(T) * 8 - 1)) - 1) : float(~0ull >> (64 - sizeof(T) * 8));

@@ -46,11 +46,11 @@ struct ResizeAxis {
     } else {
       const float reach = (mode == ResizeMode::linear ? 1.0f : 2.0f) * stretch;
       if (stretch == 1) {
-        first = int64_t(m_floor(x)) - (mode == ResizeMode::linear ? 0 : 1);
+        first = int64_t(floor_(x)) - (mode == ResizeMode::linear ? 0 : 1);
         taps = mode == ResizeMode::linear ? 2 : 4;
       } else {
-        first = int64_t(m_ceil(x - reach));
-        taps = int(int64_t(m_floor(x + reach)) - first) + 1;
+        first = int64_t(ceil_(x - reach));
+        taps = int(int64_t(floor_(x + reach)) - first) + 1;
       }
       if (exclude_outside || antialias) {
         float sum = 0;
@@ -64,10 +64,10 @@ struct ResizeAxis {
   AITC_FN int64_t index(int t) const {
     if constexpr (mode == ResizeMode::nearest) {
       float r;
-      if constexpr (nearest == ResizeNearest::floor) r = m_floor(x);
-      else if constexpr (nearest == ResizeNearest::ceil) r = m_ceil(x);
-      else if constexpr (nearest == ResizeNearest::round_prefer_floor) r = m_ceil(x - 0.5f);
-      else r = m_floor(x + 0.5f);
+      if constexpr (nearest == ResizeNearest::floor) r = floor_(x);
+      else if constexpr (nearest == ResizeNearest::ceil) r = ceil_(x);
+      else if constexpr (nearest == ResizeNearest::round_prefer_floor) r = ceil_(x - 0.5f);
+      else r = floor_(x + 0.5f);
       return clamp_index(int64_t(r), size);
     } else {
       return clamp_index(first + t, size);
