@@ -182,6 +182,18 @@ class Graph:
             node.inputs = tuple(new if v is old else v for v in node.inputs)
             new.users[node] = new.users.get(node, 0) + old.users.pop(node)
 
+    def rebind(self, old: Value, new: Value) -> None:
+        """Lets this body, and those inside it, read the outer value ``new`` where they read ``old``."""
+        if old not in self.captured:
+            return
+        for node in self._nodes:
+            if old in node.inputs:
+                self.set_inputs(node, [new if v is old else v for v in node.inputs])
+            for body in node.bodies:
+                body.rebind(old, new)
+        self.captured = [new if v is old else v for v in self.captured]
+        self.outputs = [new if v is old else v for v in self.outputs]
+
     def _rebind(self, old: Value, new: Value) -> None:
         self.outputs = [new if v is old else v for v in self.outputs]
         for node in self._holders:

@@ -33,9 +33,9 @@ def fuse(graph: Graph, context: Context) -> None:
 
 def layout(graph: Graph, context: Context) -> None:
     """Every value has its precision and its storage order."""
-    if "choose_precision" in base.PASSES and run_passes(graph, context, ("choose_precision",)):
+    if run_passes(graph, context, ("choose_precision",)):
         simplify(graph, context)
-    if "choose_layout" in base.PASSES: run_passes(graph, context, ("choose_layout",))
+    run_passes(graph, context, ("choose_layout",))
     verify(graph, "layout")
 
 

@@ -1,0 +1,120 @@
+"""Which nodes keep float32 when a model is narrowed to 16 bits, and why. One table, read by choose_precision and shown to users."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import numpy as np
+
+from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.ir.dtype import DType
+from aitc.ir.graph import Node, Value
+from aitc.ir.op import Kind
+
+_KINDS = {
+    Kind.SEARCH: "compares or sorts",
+    Kind.RECURRENT: "carries state from step to step",
+    Kind.CONTROL: "control flow",
+}
+_OPS = {
+    **dict.fromkeys(("Exp", "Pow", "Reciprocal", "Rsqrt", "Sinh", "Cosh", "Tan"), "may overflow"),
+    **dict.fromkeys(("Log", "Sqrt", "Softplus", "Sin", "Cos", "Asin", "Acos", "Asinh", "Acosh", "Atanh"), "needs its argument exactly"),
+    **dict.fromkeys(
+        ("Floor", "Ceil", "Round", "Mod", "Sign", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"),
+        "decides on the last digit",
+    ),
+    **dict.fromkeys(("CumSum", "Range"), "adds up along an axis"),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "quantises"),
+    **dict.fromkeys(("GridSample", "RoiAlign", "STFT", "DFT"), "has coordinates among its inputs"),
+}
+_SUMS = frozenset({"sum", "sumsquare", "l1", "l2", "prod", "logsum", "logsumexp"})
+_FOLLOWS = frozenset({Kind.POINTWISE, Kind.REDUCE, Kind.VIEW, Kind.MOVE})
+_MASK = -1e4  # a number below this in a large constant excludes scores: it may become the least finite number
+
+
+class Keeper:
+    """Matches ``--keep-fp32``: the name of an ONNX node, an op type, or a regular expression on either. Raises AitcError (USAGE)."""
+
+    def __init__(self, patterns: Collection[str]):
+        self.patterns = tuple(patterns)
+        self.used: set[str] = set()
+        self._compiled = []
+        for p in self.patterns:
+            try:
+                self._compiled.append(re.compile(p))
+            except re.error as e:
+                raise AitcError(Diagnostic("P01", f"--keep-fp32 {p!r} is no regular expression: {e}"), Exit.USAGE) from e
+
+    def __call__(self, node: Node) -> bool:
+        names = {node.op.name, *(loc.name for loc in node.locs), *(loc.op_type for loc in node.locs)} - {""}
+        for pattern, compiled in zip(self.patterns, self._compiled):
+            if pattern in names or any(compiled.fullmatch(n) for n in names):
+                self.used.add(pattern)
+                return True
+        return False
+
+
+def reason_to_keep(node: Node, narrow: DType, source: DType, kept: Collection[Value], exact: Collection[Value], keeper: Keeper) -> str:
+    """Why ``node`` stays in ``source``, or "". ``kept`` are values that stayed, ``exact`` those computed from integers alone."""
+    if keeper(node):
+        return "asked for"
+    if node.op.kind in _KINDS or node.bodies:
+        return _KINDS.get(node.op.kind, "control flow")
+    if node.op.name in _OPS:
+        return _OPS[node.op.name]
+    if node.op.name == "Reduce" and node.attrs.function in _SUMS:
+        return "adds up along an axis"
+    if node.op.name == "Mul" and node.inputs[0] is node.inputs[1]:
+        return "may overflow"
+    if node.op.name == "Cast" and not node.input.type.dtype.is_float:
+        return "converts integers" if node.attrs.to is source else ""
+    floats = [v for v in node.inputs if v is not None and v.type.dtype.is_float]
+    if any(v.const is not None and _unfit(v.const, narrow) for v in floats):
+        return f"has a constant that {narrow} cannot hold"
+    computed = [v for v in floats if v.const is None]
+    if not computed:
+        return ""
+    follows = node.op.kind in _FOLLOWS or _outer_product(node)
+    if follows and all(v in exact for v in computed):
+        return "computed from integers"
+    if node.op.kind in _FOLLOWS and all(v in kept or v.producer is None for v in computed):
+        return "follows what is kept" if any(v in kept for v in computed) else "computed from inputs"
+    return ""
+
+
+def is_exact(node: Node, exact: Collection[Value]) -> bool:
+    """Whether a kept node's floats are computed from integers and constants alone."""
+    if node.op.name == "Cast":
+        return not node.input.type.dtype.is_float or node.input in exact
+    if node.op.name == "Range":
+        return True
+    computed = [v for v in node.inputs if v is not None and v.type.dtype.is_float and v.const is None]
+    return bool(computed) and all(v in exact for v in computed)
+
+
+def _outer_product(node: Node) -> bool:
+    """A MatMul that adds up nothing: positions times frequencies."""
+    return node.op.name == "MatMul" and node.input.shape[-1] == 1
+
+
+def _unfit(array: np.ndarray, narrow: DType) -> bool:
+    """Whether narrowing loses what a constant is for: it overflows, or a single number vanishes (an epsilon)."""
+    if array.size == 0 or array.dtype == object or narrow.name != "f16":
+        return False
+    finite = array[np.isfinite(array)] if array.size > 1 else array.reshape(-1)
+    if finite.size == 0:
+        return False
+    least, greatest = float(np.min(finite)), float(np.max(finite))
+    if greatest > 65504 and np.isfinite(greatest):
+        return True
+    if -np.inf < least < -65504 and (array.size == 1 or np.any(finite[finite < -65504] > _MASK * 10)):
+        return True
+    return array.size == 1 and 0 < abs(greatest) < 6.2e-5
+
+
+def overflows(array: np.ndarray | None, narrow: DType) -> bool:
+    """Whether a constant has finite elements beyond the narrow type's range."""
+    if array is None or array.dtype == object or narrow.name != "f16" or array.size == 0:
+        return False
+    return bool(np.any(np.isfinite(array) & (np.abs(array) > 65504)))
