@@ -15,7 +15,7 @@ from aitc.ir.dtype import F32, I64, DType
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import Shape, TensorType
-from aitc.ops import declare
+from aitc.ops import declare, runtime
 from aitc.ops.declare import Scope, Unsupported, dtype_of, numbers, onnx_op
 
 Types = Sequence["TensorType | None"]
@@ -141,11 +141,12 @@ def range_(b: Scope, start: Value, limit: Value, delta: Value) -> Value:
         return b.op("Range", start=first, step=step, size=count, dtype=dtype)
     if not dtype.is_integer:
         return _float_range(b, start, limit, delta)
-    (step_dim,) = b.dims(delta, "delta", lo=-(1 << 62)) if known[2] is None else (int(known[2].reshape(()).item()),)
+    given = contents.elements(delta)
+    if given is None or not isinstance(given[0], int):
+        return runtime.range_(b, start, limit, delta)
+    step_dim = given[0]
     (first_dim,) = b.dims(start, "start", lo=-(1 << 62))
     (last_dim,) = b.dims(limit, "limit", lo=-(1 << 62))
-    if not isinstance(step_dim, int):
-        raise Unsupported("delta must be known at compile time")
     span = d.add(last_dim, d.mul(first_dim, -1))
     if step_dim < 0:
         span, magnitude = d.mul(span, -1), -step_dim

@@ -255,10 +255,12 @@ def _unrolled_scan(
 
 
 @onnx_op("Scan", since=8)
-def scan_8(b: Scope, lengths: Value | None, *inputs: Value, body: Any, num_scan_inputs: int, directions: tuple[int, ...] = ()) -> tuple[Value, ...]:
+def scan_8(b: Scope, lengths: Value | None = None, *inputs: Value, body: Any, num_scan_inputs: int, directions: tuple[int, ...] = ()) -> tuple[Value, ...]:
     """With a batch axis in front of every input and output."""
     if lengths is not None:
         raise Unsupported("Scan of opset 8 with sequence lengths", "export with opset 9 or newer")
+    if not inputs:
+        raise ValueError("no inputs")
     batch = inputs[0].shape[0]
     if not isinstance(batch, int):
         raise Unsupported("Scan of opset 8 with a symbolic batch", "bind it with --dim, or export with opset 9 or newer")

@@ -14,7 +14,7 @@ from aitc.ir.dtype import BOOL, I64
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import Shape, TensorType
-from aitc.ops import declare
+from aitc.ops import declare, runtime
 from aitc.ops.declare import Scope, cast, ints, normalize_axis, numbers, onnx_op
 from aitc.ops.pointwise import same_dtype
 
@@ -281,6 +281,8 @@ def pad(b: Scope, x: Value, pads: Sequence[Dim], mode: str, value: Value | None)
 
 @onnx_op("Pad", since=11)
 def pad_(b: Scope, x: Value, pads: Value, value: Value | None = None, axes: Value | None = None, *, mode: str = "constant") -> Value:
+    if axes is not None and numbers(axes) is None:
+        pads, axes = _pads_of_all(b, x, pads, axes), None
     given = b.dims(pads, "pads", lo=-(1 << 62))
     where = range(x.type.rank) if axes is None else [normalize_axis(a, x.type.rank) for a in ints(axes, "axes")]
     full: list[Dim] = [0] * (2 * x.type.rank)
@@ -289,6 +291,14 @@ def pad_(b: Scope, x: Value, pads: Value, value: Value | None = None, axes: Valu
     for i, axis in enumerate(where):
         full[axis], full[x.type.rank + axis] = given[i], given[len(where) + i]
     return pad(b, x, full, mode, value)
+
+
+def _pads_of_all(b: Scope, x: Value, pads: Value, axes: Value) -> Value:
+    """Pads of every axis, where the data says which axes those that are given are for."""
+    zeros = b.constant(np.zeros(x.type.rank, np.int64))
+    count = axes.type.elems
+    begin, end = declare.slice_axis(b, pads, 0, 0, count), declare.slice_axis(b, pads, 0, count, count)
+    return b.op("Concat", runtime.spread(b, begin, axes, zeros), runtime.spread(b, end, axes, zeros), axis=0)
 
 
 @onnx_op("Pad", since=2)

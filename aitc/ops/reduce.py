@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from aitc.ir import dim as d
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import BOOL, I64
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import Shape, TensorType
-from aitc.ops.declare import Scope, add_importer, ints, normalize_axes, normalize_axis, onnx_op, scalar
+from aitc.ops import declare, runtime
+from aitc.ops.declare import Scope, add_importer, ints, normalize_axes, normalize_axis, numbers, onnx_op, scalar
 from aitc.ops.pointwise import widen
 
 Types = Sequence["TensorType | None"]
@@ -168,11 +168,15 @@ def reduce(b: Scope, x: Value, function: str, axes: Sequence[int] | None, keepdi
         else:
             axes = range(x.type.rank)
     where = normalize_axes(axes, x.type.rank)
-    if x.type.dtype is BOOL and function in ("max", "min"):
-        function = "any" if function == "max" else "all"
+    function = boolean(function, x)
     if not where and function in ("sum", "mean", "max", "min", "prod"):
         return x
     return b.op("Reduce", x, function=function, axes=where, keepdims=keepdims)
+
+
+def boolean(function: str, x: Value) -> str:
+    """The reduction's name for bools, whose maximum is "any" and minimum "all"."""
+    return {"max": "any", "min": "all"}.get(function, function) if x.type.dtype is BOOL else function
 
 
 def _importers(function: str) -> tuple[Any, Any]:
@@ -180,6 +184,8 @@ def _importers(function: str) -> tuple[Any, Any]:
         return reduce(b, x, function, axes, bool(keepdims))
 
     def with_input(b: Scope, x: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
+        if axes is not None and numbers(axes) is None:
+            return runtime.reduce(b, x, boolean(function, x), axes, bool(keepdims))
         return reduce(b, x, function, None if axes is None else ints(axes, "axes"), bool(keepdims), bool(noop_with_empty_axes))
 
     return with_attribute, with_input
@@ -207,8 +213,11 @@ add_importer("ArgMin", _arg_importer("min"))
 
 def _cumulative(function: str) -> Any:
     def importer(b: Scope, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-        where = normalize_axis(int(scalar(axis, "axis")), x.type.rank)
-        return b.op("CumSum", x, axis=where, exclusive=bool(exclusive), reverse=bool(reverse), function=function)
+        how = {"exclusive": bool(exclusive), "reverse": bool(reverse), "function": function}
+        if numbers(axis) is None:
+            y = declare.reshape(b, x, runtime.around(b, x, axis))
+            return declare.reshape(b, b.op("CumSum", y, axis=1, **how), x.shape)
+        return b.op("CumSum", x, axis=normalize_axis(int(scalar(axis, "axis")), x.type.rank), **how)
 
     return importer
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from aitc.ir import content as contents
 from aitc.ir import dim as d
+from aitc.ir.content import Undecided
 from aitc.ir.dim import Dim
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import Shape, TensorType, broadcast
-from aitc.ops import declare
-from aitc.ops.declare import Scope, Unsupported, ints, normalize_axes, normalize_axis, onnx_op
+from aitc.ops import declare, runtime
+from aitc.ops.declare import Scope, Unsupported, ints, normalize_axes, normalize_axis, numbers, onnx_op
 
 Types = Sequence["TensorType | None"]
 
@@ -127,7 +129,10 @@ def resolve_shape(x: TensorType, wanted: Sequence[Dim], allowzero: bool) -> Shap
 
 @onnx_op("Reshape", since=5)
 def reshape(b: Scope, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    return declare.reshape(b, x, resolve_shape(x.type, b.dims(shape, "the shape", lo=-1), bool(allowzero)))
+    known = contents.elements(shape)
+    if known is None:
+        return runtime.reshape(b, x, shape, bool(allowzero))
+    return declare.reshape(b, x, resolve_shape(x.type, known, bool(allowzero)))
 
 
 @onnx_op("Reshape", since=1)
@@ -164,6 +169,8 @@ def _squeeze(b: Scope, x: Value, axes: tuple[int, ...] | None) -> Value:
 
 @onnx_op("Squeeze", since=13)
 def squeeze(b: Scope, x: Value, axes: Value | None = None) -> Value:
+    if axes is not None and numbers(axes) is None:
+        return runtime.squeeze(b, x, axes)
     return _squeeze(b, x, None if axes is None else ints(axes, "axes"))
 
 
@@ -174,6 +181,8 @@ def squeeze_attribute(b: Scope, x: Value, *, axes: tuple[int, ...] | None = None
 
 @onnx_op("Unsqueeze", since=13)
 def unsqueeze(b: Scope, x: Value, axes: Value) -> Value:
+    if numbers(axes) is None:
+        return runtime.unsqueeze(b, x, axes)
     return declare.unsqueeze(b, x, ints(axes, "axes"))
 
 
@@ -193,7 +202,7 @@ def clamp_slice(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
             return index
         if hi < 0:
             return d.add(index, size)
-        raise Unsupported(f"cannot tell whether the slice bound {index} counts from the end", "bind the dims it depends on with --dim")
+        raise Undecided(f"whether the slice bound {index} counts from the end")
 
     big = 1 << 31  # exporters write INT64_MAX, INT32_MAX and their negatives for "to the end"
     if step > 0:
@@ -224,9 +233,15 @@ def _slice(b: Scope, x: Value, starts: Sequence[Dim], ends: Sequence[Dim], axes:
 
 @onnx_op("Slice", since=10)
 def slice_(b: Scope, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Value:
-    first, last = b.dims(starts, "starts", lo=-(1 << 62)), b.dims(ends, "ends", lo=-(1 << 62))
+    first, last = contents.elements(starts), contents.elements(ends)
+    unknown = any(v is not None and numbers(v) is None for v in (axes, steps))
+    if first is None or last is None or unknown:
+        return runtime.slice_(b, x, starts, ends, axes, steps)
     where = tuple(range(len(first))) if axes is None else ints(axes, "axes")
-    return _slice(b, x, first, last, where, (1,) * len(first) if steps is None else ints(steps, "steps"))
+    try:
+        return _slice(b, x, first, last, where, (1,) * len(first) if steps is None else ints(steps, "steps"))
+    except Undecided:
+        return runtime.slice_(b, x, starts, ends, axes, steps)
 
 
 @onnx_op("Slice", since=1)
@@ -318,11 +333,13 @@ def depth_to_space(b: Scope, x: Value, *, blocksize: int, mode: str = "DCR") -> 
 
 
 @onnx_op("SpaceToDepth")
-def space_to_depth(b: Scope, x: Value, *, blocksize: int) -> Value:
+def space_to_depth(b: Scope, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    if mode not in ("DCR", "CRD"):
+        raise ValueError(f"mode {mode!r}")
     n, c, h, w = x.shape
     rows, columns = d.floordiv(h, blocksize), d.floordiv(w, blocksize)
     y = declare.reshape(b, x, (n, c, rows, blocksize, columns, blocksize))
-    y = declare.transpose(b, y, (0, 3, 5, 1, 2, 4))
+    y = declare.transpose(b, y, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
     return declare.reshape(b, y, (n, d.mul(c, blocksize * blocksize), rows, columns))
 
 
