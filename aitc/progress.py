@@ -58,7 +58,9 @@ class Stages:
         self.statistics: tuple[tuple[str, int], ...] = ()
 
     def run(self, name: str, work: Callable[[], T], said: Callable[[T], Said]) -> T:
-        """Does the stage's ``work``; ``said`` describes its result. Raises Stopped after the stage at which to stop."""
+        """Does the stage's ``work``; ``said`` describes its result. Raises Stopped instead when the stage at which to stop is done."""
+        if self.stop_after in self.seconds:
+            raise Stopped
         self.progress.begin(name)
         start = time.perf_counter()
         result = work()

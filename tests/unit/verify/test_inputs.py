@@ -16,7 +16,7 @@ def port(use: str = "", dtype: dt.DType = dt.F32, name: str = "x") -> Port:
 def test_ids_are_below_the_limit_and_reach_far() -> None:
     a = random_array(port("ids:1000", dt.I64), (64, 64), 0)
     assert a.dtype == np.int64
-    assert 0 <= a.min() and 900 < a.max() < 1000
+    assert a.min() >= 0 and 900 < a.max() < 1000
 
 
 def test_masks_start_with_ones_and_no_row_is_empty() -> None:
@@ -29,7 +29,7 @@ def test_masks_start_with_ones_and_no_row_is_empty() -> None:
 
 def test_images_are_smooth_and_in_range() -> None:
     a = random_array(port("image"), (1, 3, 64, 64), 0)
-    assert a.dtype == np.float32 and 0 <= a.min() and a.max() <= 1
+    assert a.dtype == np.float32 and a.min() >= 0 and a.max() <= 1
     assert np.abs(np.diff(a, axis=3)).mean() < 0.3 * a.std()
 
 
@@ -51,7 +51,8 @@ def test_seeds_decide_and_inputs_do_not_disturb_each_other() -> None:
 
 
 @pytest.mark.parametrize(("size", "lo", "hi", "multiple", "want"), [
-    (16, 1, 100, 1, 16), (16, 1, 8, 1, 8), (2, 5, 9, 1, 5), (50, 1, 1000, 32, 64), (1, 0, 1000, 32, 32), (1000, 1, 100, 32, 96), (3, 0, 0, 1, 0),
+    (16, 1, 100, 1, 16), (16, 1, 8, 1, 8), (2, 5, 9, 1, 5), (50, 1, 1000, 32, 64), (1, 0, 1000, 32, 32),
+    (1000, 1, 100, 32, 96), (3, 0, 0, 1, 0),
 ])  # fmt: skip
 def test_sizes_fit_bounds_and_multiples(size: int, lo: int, hi: int, multiple: int, want: int) -> None:
     assert fit(size, DimSource("n", "n", 0, 0, lo, hi, multiple)) == want

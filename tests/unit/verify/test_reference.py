@@ -41,7 +41,8 @@ def test_the_second_oracle_where_the_first_has_no_kernel() -> None:
 
 
 def test_neither_oracle() -> None:
-    graph = oh.make_graph([oh.make_node("Nonsense", ["x"], ["y"], domain="no.such")], "g", [x([3])], [oh.make_tensor_value_info("y", 1, [3])])
+    node = oh.make_node("Nonsense", ["x"], ["y"], domain="no.such")
+    graph = oh.make_graph([node], "g", [x([3])], [oh.make_tensor_value_info("y", 1, [3])])
     m = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17), oh.make_opsetid("no.such", 1)], ir_version=8)
     with pytest.raises(NoReference, match=r"onnxruntime: .*; onnx\.reference: "):
         Reference(m.SerializeToString()).run({"x": np.zeros(3, np.float32)})
