@@ -46,16 +46,18 @@ def _vector_flags() -> tuple[str, ...]:
     return ("-mavx2", "-mfma", "-mf16c") if {"avx2", "fma", "f16c"} <= features else ()
 
 
-def flags(target: str = "sm80", *, checks: bool = True, asan: bool = False) -> list[str]:
-    """Compiler flags for `target`. `checks`: misaligned accesses and array bounds are reported; `asan`: with AddressSanitizer."""
+def flags(target: str = "sm80", *, library: bool = False, alignment: bool = False, asan: bool = False) -> list[str]:
+    """Compiler flags for `target`; `library`: for a shared one. Array indices are checked; `alignment`: every access to memory as well (half as long
+    again to compile; `load`, `store` and the instructions check theirs anyway). `asan`: with AddressSanitizer."""
     match = re.fullmatch(r"(?:sm_?(\d+)a?|gfx([0-9a-f]+))", target)
     if not match:
         raise ValueError(f"unknown emulator target {target!r}")
     define = f"-DAITC_EMULATOR_SM={match[1]}" if match[1] else f"-DAITC_EMULATOR_GFX=0x{match[2]}"
     result = ["-std=c++17", "-O1", "-g1", "-fno-strict-aliasing", "-pthread", "-Wall", "-Wno-unknown-pragmas", "-Wno-psabi", *_vector_flags()]
     result += ["-DAITC_EMULATOR", define, *(f"-I{path}" for path in INCLUDES)]
-    if checks:
-        result += ["-fsanitize=alignment,bounds"]
+    result += ["-fsanitize=alignment,bounds" if alignment else "-fsanitize=bounds"]
+    if library:
+        result += ["-shared", "-fPIC", "-fno-gnu-unique"]
     if asan:
         result += ["-fsanitize=address", "-fno-omit-frame-pointer"]
     return result
@@ -91,7 +93,7 @@ def compile_text(text: str, options: Sequence[str], suffix: str) -> Path:
     return output
 
 
-def build(source: str | Path, target: str = "sm80", *, checks: bool = True, defines: Sequence[str] = ()) -> Kernels:
+def build(source: str | Path, target: str = "sm80", *, alignment: bool = False, defines: Sequence[str] = ()) -> Kernels:
     """Compiles a kernel file (a path, or its text) as a library; every AITC_ENTRY(name) in it can be launched."""
     text = source.read_text() if isinstance(source, Path) else source
     names = re.findall(r"AITC_ENTRY\((\w+)\)", text)
@@ -100,7 +102,7 @@ def build(source: str | Path, target: str = "sm80", *, checks: bool = True, defi
     origin = f'#line 1 "{source.resolve()}"\n' if isinstance(source, Path) else ""
     wrapped = origin + text + "\n#ifndef AITC_EMULATOR_ENTRY\n#error \"include aitc/gpu/gpu.h\"\n#endif\n"
     wrapped += "".join(f"AITC_EMULATOR_ENTRY({name})\n" for name in names)
-    options = [*flags(target, checks=checks), "-shared", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", *defines]
+    options = [*flags(target, library=True, alignment=alignment), "-fvisibility=hidden", *defines]
     return Kernels(compile_text(wrapped, options, ".so"), tuple(names))
 
 

@@ -3,7 +3,7 @@
 #include "mbarrier.h"
 #include "warp.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 inline uint32_t cluster_rank(Site site = Site::here()) { return uint32_t(self(site.named("cluster_rank")).block->rank); }
 

@@ -6,6 +6,7 @@
 //   AITC_EMULATOR_ORDER=forward|reverse|SEED   the order of lanes in a warp, warps in a block, blocks in a grid, and of copies in flight
 //   AITC_EMULATOR_THREADS=n                    operating-system threads that share the blocks of a launch (default 1)
 #pragma once
+#include "report.h"
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@
 #endif
 #endif
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 constexpr int kWarp = AITC_EMULATOR_WARP;
 constexpr int kMaxThreads = 1024;

@@ -5,7 +5,7 @@
 #pragma once
 #include "shared_memory.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 // Brings `bytes` (4, 8 or 16) from `from`; zeros in place of those behind the first `valid`. `from` is not read if valid == 0.
 inline void cp_async(uint32_t to, const void* from, int bytes, int valid, Site site = Site::here()) {

@@ -1,5 +1,6 @@
 // The elements of matrix operands as the matrix units read them: every format to float.
 #pragma once
+#include "report.h"
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 inline float float_of_bits(uint32_t u) {
   float f;

@@ -9,7 +9,7 @@
 #include <ucontext.h>
 #endif
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 #ifdef AITC_EMULATOR_FAULTS
 
 struct Fault {

@@ -1,5 +1,6 @@
 // Fibers: each lane of a block runs on a stack of its own and hands the processor back when it has to wait.
 #pragma once
+#include "report.h"
 #include <stdint.h>
 #include <sys/mman.h>
 
@@ -32,7 +33,7 @@ asm(".text\n.weak aitc_emulator_switch\n.hidden aitc_emulator_switch\n.type aitc
     ".size aitc_emulator_switch,.-aitc_emulator_switch\n");
 #endif
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 // One side of a switch: a suspended stack.
 struct Context {

@@ -7,7 +7,7 @@
 
 #include "report.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 // cp.async: its bytes are read when it is issued, and land when its lane waits for its group.
 struct Copy {

@@ -10,7 +10,7 @@
 
 #include "schedule.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 struct Launch {
   Dim3 grid, block, cluster;

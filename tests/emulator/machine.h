@@ -10,7 +10,7 @@
 #include "report.h"
 #include "trace.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 struct Warp;
 struct Block;

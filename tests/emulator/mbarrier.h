@@ -3,7 +3,7 @@
 #pragma once
 #include "shared_memory.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 struct Mbarrier {
   static constexpr uint64_t kMagic = 0xb417;

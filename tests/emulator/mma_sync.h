@@ -3,7 +3,7 @@
 #include "elements.h"
 #include "warp.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 namespace matrix {
 
 struct Rows {

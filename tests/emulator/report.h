@@ -7,7 +7,10 @@
 #include <stdexcept>
 #include <string>
 
-namespace emu {
+// Several emulated libraries live in one process, for different targets: none may use another's functions or variables.
+#define AITC_EMULATOR_HIDDEN __attribute__((visibility("hidden")))
+
+namespace emu AITC_EMULATOR_HIDDEN {
 
 // A place in the kernel's source. A primitive takes it as its last, defaulted parameter, so that it names its caller.
 struct Site {

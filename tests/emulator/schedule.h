@@ -9,7 +9,7 @@
 #include "fault.h"
 #include "shared_memory.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 void finish_lane(Lane& lane);  // checks what a returning lane leaves in flight (launch.h)
 

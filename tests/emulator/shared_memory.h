@@ -6,7 +6,7 @@
 
 #include "machine.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 constexpr unsigned char kPoison = 0xff;  // a NaN in every floating type, -1 in every integer
 constexpr unsigned char kCanary = 0xc5;

@@ -1,6 +1,7 @@
 // Tensor maps: what cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col make, in the emulator's own 128 bytes. The two
 // functions have the driver's names, arguments, checks and results, so host code needs no change.
 #pragma once
+#include "report.h"
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -38,7 +39,7 @@ enum CUtensorMapL2promotion {
 enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA };
 #endif
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 struct TensorMap {
   static constexpr uint32_t kMagic = 0x7e50a9a9;

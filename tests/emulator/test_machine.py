@@ -16,7 +16,7 @@ ORDERS = ("forward", "reverse", "1", "2", "77")
 
 @pytest.fixture(scope="module", params=["sm80", "gfx90a"])
 def kernels(request: pytest.FixtureRequest) -> Kernels:
-    return emulator.build(SOURCE, request.param)
+    return emulator.build(SOURCE, request.param, alignment=True)
 
 
 @pytest.fixture(scope="module")

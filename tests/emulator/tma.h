@@ -6,7 +6,7 @@
 #include "mbarrier.h"
 #include "tensor_map.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 namespace tma {
 
 // A byte's place under a swizzle of 128, 64 or 32 bytes: 16-byte units exchanged by address bits 7 and up.

@@ -6,12 +6,14 @@
 
 #include <string>
 
+#include "report.h"
+
 #if defined(__linux__)
 #include <dlfcn.h>
 #include <execinfo.h>
 #endif
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 
 // Source lines of code addresses in this program or library, innermost first, inlined calls included, one "function at
 // file:line" each; lines of the emulator itself are left out.

@@ -3,7 +3,7 @@
 #pragma once
 #include "machine.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 struct UbsanLocation {
   const char* file;
   uint32_t line, column;

@@ -2,7 +2,7 @@
 #pragma once
 #include "shared_memory.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 namespace warp_ops {
 
 inline void resolve_nothing(uint64_t, void**) {}

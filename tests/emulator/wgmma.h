@@ -8,7 +8,7 @@
 #include "tma.h"
 #include "warp.h"
 
-namespace emu {
+namespace emu AITC_EMULATOR_HIDDEN {
 namespace wgmma_ops {
 
 // ---------------------------------------------------------------- operands in shared memory

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .problem import RIM, Problem, Scalar, Verdict, initial_bytes, judge
+from tests.emulator import flags
 
-ROOT = Path(__file__).resolve().parents[3]
-INCLUDE = ROOT / "codegen_templates" / "include"
-EMULATOR = ROOT / "tests" / "emulator"
+from .problem import RIM, Problem, Scalar, Verdict, initial_bytes, judge
 
 
 def build(problem: Problem, folder: Path, warp: int) -> Path:
@@ -24,10 +22,9 @@ def build(problem: Problem, folder: Path, warp: int) -> Path:
         return library
     source = folder / f"{problem.digest}_{warp}.cpp"
     source.write_text(problem.source + f"\nAITC_EMULATOR_ENTRY({problem.entry})\n")
-    target = "-DAITC_EMULATOR_SM=80" if warp == 32 else "-DAITC_EMULATOR_GFX=0x90a"
     part = library.with_suffix(f".{os.getpid()}")
-    command = ["g++", "-x", "c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-pthread", "-DAITC_EMULATOR", target]
-    done = subprocess.run([*command, f"-I{EMULATOR}", f"-I{INCLUDE}", str(source), "-o", str(part)], capture_output=True, text=True, check=False)
+    command = ["g++", *flags("sm80" if warp == 32 else "gfx90a", library=True), "-w", str(source), "-o", str(part)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{problem.name}: {done.stderr[:4000]}")
     part.replace(library)
