@@ -113,17 +113,9 @@ def _os_problem(error: OSError) -> Diagnostic:
 
 
 def _defect(error: Exception, verbose: bool, wants_json: bool) -> int:
-    import traceback
+    from .render import defect
 
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "aitc" in f.filename or "cli" in f.filename] or list(frames)
-    where = f"at {own[-1].filename.rsplit('/', 1)[-1]}:{own[-1].lineno}, aitc {__version__}" if own else ""
-    if verbose:
-        traceback.print_exception(error, file=sys.stderr)
-    return _report((Diagnostic(
-        "X01", f"a defect of aitc, not of your model or command: {type(error).__name__}: {error}", detail=(where,),
-        help="please report it, with the model or its `aitc show --stage import` text" + ("" if verbose else "; -v shows the traceback"),
-    ),), Exit.INTERNAL, wants_json)  # fmt: skip
+    return _report((defect(error, verbose),), Exit.INTERNAL, wants_json)
 
 
 def _report(diagnostics: tuple[Diagnostic, ...], code: Exit, wants_json: bool) -> int:

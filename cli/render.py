@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from aitc import __version__
 from aitc.errors import Diagnostic
 
 if TYPE_CHECKING:
@@ -34,6 +36,18 @@ def diagnostic_json(d: Diagnostic) -> dict[str, Any]:
         {"model": n.model, "path": n.path, "index": n.index, "name": n.name, "op_type": n.op_type} for n in d.locs
     ]
     return {"code": d.code, "message": d.message, "stage": d.stage, "nodes": nodes, "detail": list(d.detail), "help": d.help}
+
+
+def defect(error: Exception, verbose: bool) -> Diagnostic:
+    """What is said of an error that is no user's mistake; with ``verbose`` its traceback goes to stderr."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "aitc" in f.filename or "cli" in f.filename] or list(frames)
+    where = f"at {own[-1].filename.rsplit('/', 1)[-1]}:{own[-1].lineno}, aitc {__version__}" if own else ""
+    if verbose:
+        traceback.print_exception(error, file=sys.stderr)
+    message = f"a defect of aitc, not of your model or command: {type(error).__name__}: {error}"
+    way_out = "please report it, with the model or its `aitc show --stage import` text"
+    return Diagnostic("X01", message, detail=(where,), help=way_out + ("" if verbose else "; -v shows the traceback"))
 
 
 def _colour() -> bool:

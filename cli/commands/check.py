@@ -12,7 +12,7 @@ from aitc.errors import AitcError, Exit
 from aitc.settings import Settings
 
 from .. import options as flags
-from ..render import Display, diagnostic_json, print_diagnostics
+from ..render import Display, defect, diagnostic_json, print_diagnostics
 
 
 @click.command("check", short_help="can this be compiled? all problems at once")
@@ -35,13 +35,15 @@ def command(models: tuple[Path, ...], as_json: bool, verbose: bool, quiet: bool,
         try:
             with Display(quiet or not verbose, verbose) as display:
                 result = compile(model, options, display)
-        except AitcError as error:
-            code = code or error.exit_code
-            answers.append({"model": str(model), "ok": False, "exit": int(error.exit_code),
-                            "errors": [diagnostic_json(d) for d in error.diagnostics]})  # fmt: skip
-            print_diagnostics(error.diagnostics)
+        except Exception as error:
+            problems = error.diagnostics if isinstance(error, AitcError) else (defect(error, verbose),)
+            exit_code = error.exit_code if isinstance(error, AitcError) else Exit.INTERNAL
+            code = code or exit_code
+            told = [diagnostic_json(d) for d in problems]
+            answers.append({"model": str(model), "ok": False, "exit": int(exit_code), "errors": told})
+            print_diagnostics(problems)
             if not as_json:
-                print(f"{model}: no, {len(error.diagnostics)} problem{'s' if len(error.diagnostics) > 1 else ''}")
+                print(f"{model}: no, {len(problems)} problem{'s' if len(problems) > 1 else ''}")
             continue
         assert result.plan is not None
         targets = [t.name for t in result.targets]

@@ -7,8 +7,8 @@ import shutil
 import textwrap
 
 import click
-from aitc.codes import CODES
 
+from aitc.codes import CODES
 from aitc.errors import AitcError, Diagnostic, Exit
 
 from .. import options as flags
