@@ -276,6 +276,13 @@ def _ceil(x: Any) -> Any:
     return d.ceildiv(r.num, r.den)
 
 
+def scaled(size: Dim, scale: Any) -> Dim:
+    """floor(size * scale), for a scale that is a number or an element of a float content. Raises Undecided if no Dim can say that."""
+    if isinstance(size, int) and isinstance(scale, (int, float)):
+        return int(np.floor(size * scale))
+    return _floor(_times(size, float(scale) if isinstance(scale, int) else scale))
+
+
 def _cast(node: Node, x: Content) -> Content:
     source = node.inputs[0]
     assert source is not None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from aitc.ir import content as contents
 from aitc.ir.dim import Dim
+from aitc.ir.dtype import F32, I64
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
-from aitc.ops import declare
-from aitc.ops.declare import Scope, Unsupported, normalize_axis, numbers, onnx_op
+from aitc.ops import declare, runtime
+from aitc.ops.declare import Scope, normalize_axis, numbers, onnx_op
 from aitc.ops.pointwise import widen
 
 Types = Sequence["TensorType | None"]
@@ -22,7 +24,7 @@ Types = Sequence["TensorType | None"]
 @dataclass(frozen=True, slots=True)
 class ResizeAttrs:
     """``sizes`` and ``scales`` have an entry for each axis; a scale of 0 means size out / size in. ``roi`` (begins, then ends) matters to
-    tf_crop_and_resize alone."""
+    tf_crop_and_resize alone. Scales and roi that only the data knows are inputs 1 and 2, float32 vectors for all axes."""
 
     sizes: tuple[Dim, ...]
     scales: tuple[float, ...]
@@ -37,7 +39,7 @@ class ResizeAttrs:
 
 
 def infer_resize(types: Types, a: ResizeAttrs) -> tuple[TensorType, ...]:
-    (x,) = types
+    x = types[0]
     assert x is not None
     if len(a.sizes) != x.rank or len(a.scales) != x.rank:
         raise ValueError(f"{len(a.sizes)} sizes for {x}")
@@ -45,22 +47,23 @@ def infer_resize(types: Types, a: ResizeAttrs) -> tuple[TensorType, ...]:
 
 
 def source_coordinates(size_in: int, size_out: int, scale: float, a: ResizeAttrs, axis: int, rank: int) -> np.ndarray:
-    """Where in the input each output element along ``axis`` lies."""
+    """Where in the input each output element along ``axis`` lies. The resized length is size_in * scale, which need not be whole."""
     i = np.arange(size_out, dtype=np.float64)
+    length = size_in * scale
     if a.coordinates == "align_corners":
-        return i * (size_in - 1) / (size_out - 1) if size_out > 1 else np.zeros(size_out)
+        return i * (size_in - 1) / (length - 1) if length != 1 else np.zeros(size_out)
     if a.coordinates == "asymmetric":
         return i / scale
     if a.coordinates == "pytorch_half_pixel":
         return (i + 0.5) / scale - 0.5 if size_out > 1 else np.zeros(size_out)
     if a.coordinates == "half_pixel_symmetric":
-        adjustment = size_out / (scale * size_in)
+        adjustment = size_out / length
         centre = size_in / 2
         return centre * (1 - adjustment) + (i + 0.5) / scale - 0.5
     if a.coordinates == "tf_crop_and_resize":
         begin, end = a.roi[axis], a.roi[rank + axis]
-        if size_out > 1:
-            return begin * (size_in - 1) + i * (end - begin) * (size_in - 1) / (size_out - 1)
+        if length != 1:
+            return begin * (size_in - 1) + i * (end - begin) * (size_in - 1) / (length - 1)
         return np.full(size_out, 0.5 * (begin + end) * (size_in - 1))
     return (i + 0.5) / scale - 0.5
 
@@ -104,7 +107,12 @@ def axis_matrix(size_in: int, size_out: int, scale: float, a: ResizeAttrs, axis:
     return matrix, outside
 
 
-def resize_array(x: np.ndarray, a: ResizeAttrs) -> np.ndarray:
+def resize_array(x: np.ndarray, *rest: Any) -> np.ndarray:
+    a: ResizeAttrs = rest[-1]
+    if len(rest) > 1 and rest[0] is not None:
+        a = replace(a, scales=tuple(rest[0].astype(np.float64).tolist()))
+    if len(rest) > 2 and rest[1] is not None:
+        a = replace(a, roi=tuple(rest[1].astype(np.float64).tolist()))
     y = widen(x)
     result = y.astype(np.float64)
     outside_any = np.zeros((1,) * x.ndim, bool)
@@ -124,78 +132,102 @@ def resize_array(x: np.ndarray, a: ResizeAttrs) -> np.ndarray:
     return result.astype(x.dtype)
 
 
-OPS.add("Resize", Op("Resize", Kind.WINDOW, infer_resize, resize_array, ResizeAttrs, tolerance=4.0))
+OPS.add("Resize", Op("Resize", Kind.WINDOW, infer_resize, resize_array, ResizeAttrs, arity=(1, 3), tolerance=4.0))
 
 
 # --- ONNX ----------------------------------------------------------------------------------------------------------------
 
 
-def _scaled(size: Dim, scale: float) -> Dim:
-    """floor(size * scale), symbolically where the scale is a simple fraction."""
-    if isinstance(size, int):
-        return int(np.floor(size * scale))
-    exact = contents._floor(contents._times(size, float(scale)))  # noqa: SLF001
-    return exact
-
-
 def resize_to(
     b: Scope, x: Value, roi: Value | None, scales: Value | None, sizes: Value | None, axes: tuple[int, ...] | None, policy: str, **attrs: object
 ) -> Value:
+    """The common form: full-rank sizes and scales, as attributes where they are known and as inputs where only the data knows them."""
     rank = x.type.rank
     where = tuple(range(rank)) if axes is None else tuple(normalize_axis(a, rank) for a in axes)
     target: list[Dim] = list(x.shape)
     factor: list[float] = [1.0] * rank
+    read: Value | None = None
     if sizes is not None:
-        wanted = b.dims(sizes, "sizes", lo=1)
-        if len(wanted) != len(where):
-            raise ValueError(f"{len(wanted)} sizes for {len(where)} axes")
-        for axis, size in zip(where, wanted):
-            target[axis], factor[axis] = size, 0.0 if size != x.shape[axis] else 1.0
-        if policy != "stretch":
-            static = [(w, x.shape[axis]) for axis, w in zip(where, wanted)]
-            if not all(isinstance(v, int) for pair in static for v in pair):
-                raise Unsupported(f"keep_aspect_ratio_policy {policy} with symbolic sizes", "bind the dims with --dim")
-            ratios = [int(w) / int(s) for w, s in static]  # type: ignore[arg-type]
-            ratio = min(ratios) if policy == "not_larger" else max(ratios)
-            for axis in where:
-                factor[axis] = ratio
-                target[axis] = int(np.floor(int(x.shape[axis]) * ratio + 0.5))  # type: ignore[arg-type]
+        if sizes.type.elems != len(where):
+            raise ValueError(f"{sizes.type.elems} sizes for {len(where)} axes")
+        if policy == "stretch":
+            for axis, size in zip(where, b.dims(sizes, "sizes", lo=1)):
+                target[axis], factor[axis] = size, 0.0 if size != x.shape[axis] else 1.0
+        else:
+            read = _keep_aspect(b, x, sizes, where, policy, target, factor)
     elif scales is not None:
-        _scale_axes(b, x, scales, where, target, factor)
+        read = _scale_axes(b, x, scales, where, target, factor)
     else:
         raise ValueError("neither sizes nor scales")
     box: tuple[float, ...] = ()
+    crop: Value | None = None
     if attrs.get("coordinates") == "tf_crop_and_resize":
         if roi is None:
             raise ValueError("tf_crop_and_resize without roi")
-        given = [float(v) for v in declare.known(roi, "roi").ravel()]
-        full = [0.0] * rank + [1.0] * rank
-        for i, axis in enumerate(where):
-            full[axis], full[rank + axis] = given[i], given[len(where) + i]
-        box = tuple(full)
-    if tuple(target) == x.shape and all(f == 1.0 for f in factor) and not box:
+        box, crop = _region(b, roi, where, rank)
+    if tuple(target) == x.shape and all(f == 1.0 for f in factor) and not box and crop is None:
         return x
-    return b.op("Resize", x, sizes=tuple(target), scales=tuple(factor), roi=box, **attrs)
+    optional = (read, crop) if crop is not None else (read,) if read is not None else ()
+    return b.op("Resize", x, *optional, sizes=tuple(target), scales=tuple(factor), roi=box, **attrs)
 
 
-def _scale_axes(b: Scope, x: Value, scales: Value, where: tuple[int, ...], target: list[Dim], factor: list[float]) -> None:
-    array = numbers(scales)
-    if array is not None:
-        if array.size != len(where):
-            raise ValueError(f"{array.size} scales for {len(where)} axes")
-        for axis, scale in zip(where, array.ravel().tolist()):
-            if scale == 1:
-                continue
-            target[axis], factor[axis] = _scaled(x.shape[axis], scale), float(scale)
-        return
-    if scales.content is not None:  # scales that are ratios of sizes: floor(size * scale) may still be known
-        for axis, scale in zip(where, scales.content.ravel().tolist()):
-            if isinstance(scale, float):
-                target[axis], factor[axis] = _scaled(x.shape[axis], scale), scale
-            else:
-                target[axis], factor[axis] = contents._floor(contents._times(x.shape[axis], scale)), 0.0  # noqa: SLF001
-        return
-    raise Unsupported("scales must be known at compile time", "make them a constant, or give sizes instead")
+def _all_axes(b: Scope, v: Value, where: tuple[int, ...], rank: int, fill: float) -> Value:
+    """A float32 vector for all axes: ``v`` on the axes ``where``, else ``fill``."""
+    v = declare.reshape(b, declare.cast(b, v, F32), (len(where),))
+    if where == tuple(range(rank)):
+        return v
+    return b.op("ScatterElements", b.constant(np.full(rank, fill, np.float32)), b.constant(np.array(where)), v, axis=0, reduction="none")
+
+
+def _keep_aspect(b: Scope, x: Value, sizes: Value, where: tuple[int, ...], policy: str, target: list[Dim], factor: list[float]) -> Value | None:
+    """One scale for all axes: the smallest or largest that the sizes ask for; each axis is rounded. Returns it if only the data knows it."""
+    known = numbers(sizes)
+    if known is not None and all(isinstance(x.shape[a], int) for a in where):
+        ratios = [int(w) / int(x.shape[a]) for w, a in zip(known.ravel().tolist(), where)]  # type: ignore[arg-type]
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        for axis in where:
+            target[axis], factor[axis] = int(np.floor(int(x.shape[axis]) * ratio + 0.5)), ratio  # type: ignore[arg-type]
+        return None
+    own = b.op("Cast", runtime.vector(b, [x.shape[a] for a in where]), to=F32)
+    ratios_value = b.op("Div", declare.cast(b, sizes, F32), own)
+    scale = b.op("Reduce", ratios_value, function="min" if policy == "not_larger" else "max", axes=(0,), keepdims=True)
+    rounded = b.op("Floor", b.op("Add", b.op("Mul", own, scale), b.constant(0.5, np.float32)))
+    (out,) = runtime.read(b, b.op("Cast", rounded, to=I64))
+    for axis, size in zip(where, out):
+        target[axis], factor[axis] = size, 0.0
+    return _all_axes(b, b.op("Expand", scale, shape=(len(where),)), where, x.type.rank, 1.0)
+
+
+def _region(b: Scope, roi: Value, where: tuple[int, ...], rank: int) -> tuple[tuple[float, ...], Value | None]:
+    known = numbers(roi)
+    n = len(where)
+    if known is None:
+        begin, end = declare.slice_axis(b, roi, 0, 0, n), declare.slice_axis(b, roi, 0, n, n)
+        return (), b.op("Concat", _all_axes(b, begin, where, rank, 0.0), _all_axes(b, end, where, rank, 1.0), axis=0)
+    given = [float(v) for v in known.ravel()]
+    full = [0.0] * rank + [1.0] * rank
+    for i, axis in enumerate(where):
+        full[axis], full[rank + axis] = given[i], given[n + i]
+    return tuple(full), None
+
+
+def _scale_axes(b: Scope, x: Value, scales: Value, where: tuple[int, ...], target: list[Dim], factor: list[float]) -> Value | None:
+    """Sizes and scales from ONNX's scales, which are returned if only the data knows them."""
+    if scales.type.elems != len(where):
+        raise ValueError(f"{scales.type.elems} scales for {len(where)} axes")
+    given = numbers(scales)
+    elements = given.ravel().tolist() if given is not None else scales.content.ravel().tolist() if scales.content is not None else None
+    if elements is None:
+        own = b.op("Cast", runtime.vector(b, [x.shape[a] for a in where]), to=F32)
+        (out,) = runtime.read(b, b.op("Cast", b.op("Floor", b.op("Mul", own, declare.cast(b, scales, F32))), to=I64))
+        for axis, size in zip(where, out):
+            target[axis], factor[axis] = size, 0.0
+        return _all_axes(b, scales, where, x.type.rank, 1.0)
+    for axis, scale in zip(where, elements):
+        if scale != 1:
+            target[axis] = contents.scaled(x.shape[axis], scale)
+            factor[axis] = float(scale) if isinstance(scale, (int, float)) else 0.0
+    return None
 
 
 @onnx_op("Resize", since=11)
