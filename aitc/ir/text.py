@@ -130,8 +130,8 @@ class _Printer:
         return [f"{text} do {{", *bodies, f"{pad}}}"] if bodies else [text]
 
     def constant(self, array: np.ndarray) -> str:
-        if array.size > 1 and array.dtype != object and np.all(array.reshape(-1)[:1] == array):
-            text = f"full({_literal(array.reshape(-1)[0])})"
+        if array.size > 1 and array.dtype != object and array.flat[0] == array.flat[-1] and np.all(array.flat[0] == array):
+            text = f"full({_literal(array.flat[0])})"
             if _same(parse_constant(Scanner(text), array.dtype, array.shape, {}), array):
                 return text
         if array.size <= INLINE or array.dtype == object:

@@ -29,15 +29,13 @@ def _fold(graph: Graph) -> int:
         if not _foldable(node):
             continue
         try:
-            results = evaluate(node, [None if v is None else v.const for v in node.inputs])
+            results = [_filled(node)] if node.op.name == "Fill" else evaluate(node, [None if v is None else v.const for v in node.inputs])
         except (InterpretError, ArithmeticError, ValueError, TypeError, IndexError, NotImplementedError):
             continue  # it fails when the model runs as well: that is where it belongs
         if any(r.shape != v.shape or r.dtype != v.type.dtype.numpy for r, v in zip(results, node.outputs)):
             continue
         for v, array in zip(node.outputs, results):
             array = np.asarray(array)
-            if not array.flags.writeable and array.base is not None and array.size <= SMALL_BYTES and 0 in array.strides:
-                array = array.copy()
             constant = graph.constant(array, v.name, v.type)
             content.of_constant(constant)
             graph.replace_uses(v, constant)
@@ -54,6 +52,8 @@ def _foldable(node: Node) -> bool:
         return False
     if any(not v.type.is_static or v.type.dtype is STRING for v in node.outputs):
         return False
+    if node.op.name == "Fill" and _is_weight(node):
+        return True  # numpy keeps one element of it
     made = sum(_bytes_of(v.shape, v.type.dtype.bytes) for v in node.outputs)
     if made <= SMALL_BYTES:
         return True
@@ -64,6 +64,20 @@ def _foldable(node: Node) -> bool:
         return False
     # A large constant that others read as well would be stored twice.
     return not any(len(v.users) > 1 and v.const is not None and v.const.nbytes > SMALL_BYTES for v in read)
+
+
+def _filled(node: Node) -> np.ndarray:
+    """One element, seen as all."""
+    return np.broadcast_to(np.asarray(node.attrs.value, node.output.type.dtype.numpy), node.output.shape)  # type: ignore[arg-type]
+
+
+def _is_weight(node: Node) -> bool:
+    """Whether a value is the second operand of a Conv or MatMul: kernels want to pack that at compile time."""
+    return any(
+        user.op.kind is Kind.CONTRACT and user.inputs[1] is node.output
+        or user.op.kind is Kind.VIEW and any(u.op.kind is Kind.CONTRACT and u.inputs[1] is user.output for u in user.output.users)
+        for user in node.output.users
+    )
 
 
 def _bytes_of(shape: tuple[object, ...], itemsize: int) -> int:

@@ -123,29 +123,36 @@ SIMPLIFY.add(
 
 
 def _match_chain(node: Node) -> Outcome:
-    """(x + a) + b and (x * a) * b with constants a, b no larger than x's channels."""
+    """(x + a) + b, and x times or over a, times or over b, with constants a, b that broadcast to one of them."""
     if not node.output.type.dtype.is_float:
         return None
-    for y, outer in ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])):
-        inner = made_by(y, node.op.name)
-        if inner is None or y is None or outer is None or outer.const is None or not sole(y):
+    family = ("Add",) if node.op.name == "Add" else ("Mul", "Div")
+    for at, y in enumerate(node.inputs):
+        inner = made_by(y, *family)
+        outer = node.inputs[1 - at]
+        if inner is None or y is None or outer is None or outer.const is None or not sole(y) or (node.op.name == "Div" and at == 1):
             continue
-        for x, c in ((inner.inputs[0], inner.inputs[1]), (inner.inputs[1], inner.inputs[0])):
-            if x is None or c is None or c.const is None or x.const is not None:
+        for i, x in enumerate(inner.inputs):
+            c = inner.inputs[1 - i]
+            if x is None or c is None or c.const is None or x.const is not None or (inner.op.name == "Div" and i == 1):
                 continue
             if x.type.rank == node.output.type.rank and max(c.const.size, outer.const.size) == np.broadcast(c.const, outer.const).size:
-                return Match((inner,), (x, c, outer))
+                return Match((inner,), (x, c, outer, inner.op.name))
     return None
 
 
-def _chain(b: Builder, node: Node, found: tuple[Value, Value, Value]) -> Value:
-    x, c, outer = found
+def _chain(b: Builder, node: Node, found: tuple[Value, Value, Value, str]) -> Value:
+    x, c, outer, inner = found
     assert c.const is not None and outer.const is not None
-    both = _wide(c.const) + _wide(outer.const) if node.op.name == "Add" else _wide(c.const) * _wide(outer.const)
-    return b.op(node.op.name, x, _constant(b, both, outer, outer.name))
+    if node.op.name == "Add":
+        return b.op("Add", x, _constant(b, _wide(c.const) + _wide(outer.const), outer, outer.name))
+    factor = (1 / _wide(c.const) if inner == "Div" else _wide(c.const)) * (1 / _wide(outer.const) if node.op.name == "Div" else _wide(outer.const))
+    if np.all(np.abs(factor - 1) < 1e-7):
+        factor = np.ones_like(factor)
+    return b.op("Mul", x, _constant(b, factor, outer, outer.name))
 
 
-SIMPLIFY.add("constant-chain", Rule("constant-chain", "(x + a) + b and (x * a) * b with constants become one operation", ("Add", "Mul"), _match_chain, _chain))
+SIMPLIFY.add("constant-chain", Rule("constant-chain", "(x + a) + b, (x * a) * b and their like with / become one operation", ("Add", "Mul", "Div"), _match_chain, _chain))
 
 
 def _match_sub(node: Node) -> Outcome:

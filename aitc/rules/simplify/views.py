@@ -67,19 +67,26 @@ def _match_expanded_operand(node: Node) -> Outcome:
     plain = list(node.inputs)
     expands = []
     for i, v in enumerate(node.inputs):
-        expand = made_by(v, "Expand")
+        expand = made_by(v, "Expand", "Fill")
         others = plain[:i] + plain[i + 1 :]
         if expand is not None and any(o is not None and same_shape(o.shape, full) for o in others):
-            plain[i] = expand.input
+            plain[i] = expand.input if expand.op.name == "Expand" else None
             expands.append(expand)
     return Match(tuple(expands), tuple(plain)) if expands else None
+
+
+def _unexpanded(b: Builder, node: Node, inputs: tuple[Value | None, ...]) -> Value:
+    """``node`` on ``inputs``; None stands for the number of the Fill that was there."""
+    scalars = [old.producer.attrs.value if new is None and old is not None and old.producer is not None else None for old, new in zip(node.inputs, inputs)]
+    plain = [b.like(n, old) if new is None and old is not None else new for old, new, n in zip(node.inputs, inputs, scalars)]
+    return like(b, node, *plain)
 
 
 BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Where", "Mod", "PRelu")
 
 SIMPLIFY.add(
     "expanded-operand",
-    Rule("expanded-operand", "an operand is not expanded to a shape that broadcasting gives anyway", BROADCASTING, _match_expanded_operand, lambda b, node, inputs: like(b, node, *inputs)),
+    Rule("expanded-operand", "an operand is not expanded to a shape that broadcasting gives anyway", BROADCASTING, _match_expanded_operand, _unexpanded),
 )
 
 
