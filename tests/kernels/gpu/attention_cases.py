@@ -1,0 +1,154 @@
+"""Attention: attention_sm80.h and attention_simt.h."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .gemm_cases import largest_power
+from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
+
+
+def attention(
+    kernel: str,
+    tile: tuple[int, int, int],
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    D: int,
+    DV: int | None = None,
+    kv_heads: int | None = None,
+    causal: bool = False,
+    mask: str = "none",
+    dtype: str = "f16",
+    packed: bool = False,
+) -> Problem:
+    """Attention over (batch, rows, heads, D). `mask`: none, row (batch, keys) with -inf, full (heads, queries, keys). `packed`: Q, K, V are slices of one tensor."""
+    rng = np.random.default_rng(queries + keys + D)
+    DV, kv_heads = DV or D, kv_heads or heads
+    q = rounded(rng.standard_normal((batch, queries, heads, D)), dtype)
+    k = rounded(rng.standard_normal((batch, keys, kv_heads, D)), dtype)
+    v = rounded(rng.standard_normal((batch, keys, kv_heads, DV)), dtype)
+    scale, offset = 1 / np.sqrt(D), keys - queries
+    score = np.einsum("bqhd,bkhd->bhqk", q, np.repeat(k, heads // kv_heads, 2)) * np.float32(scale)
+    ct = CTYPES[dtype]
+    acc = "double" if dtype == "f64" else "float"
+    if mask == "row":
+        m = np.where(rng.random((batch, keys)) < 0.3, -np.inf, rng.standard_normal((batch, keys)))
+        m[:, 0] = 0.5
+        m = rounded(m, dtype)
+        score = score + m[:, None, None, :]
+        body = f"data[int64_t(batch) * {keys} + col]"
+    elif mask == "full":
+        m = rounded(rng.standard_normal((heads, queries, keys)), dtype)
+        score = score + m[None]
+        body = f"data[(int64_t(head) * {queries} + row) * {keys} + col]"
+    else:
+        m, body = np.zeros(1), "data[0]"
+    if causal:
+        score = np.where(np.arange(keys)[None, :] > np.arange(queries)[:, None] + offset, -np.inf, score)
+    with np.errstate(invalid="ignore"):
+        p = np.exp(score - score.max(-1, keepdims=True))
+        y = np.einsum("bhqk,bkhd->bqhd", p / p.sum(-1, keepdims=True), np.repeat(v, heads // kv_heads, 2))
+    simt = kernel == "attention_simt"
+    if simt:
+        d, dv, size = -(-D // 4) * 4, -(-DV // 4) * 4, 8 if dtype == "f64" else 4
+        smem = (tile[0] * (d + 4) + tile[1] * (max(d, dv) + 4) + tile[0] * (tile[1] + 4)) * size
+        threads, text = tile[0] // tile[2] * 16, f"AttentionSimtTile<{tile[0]}, {tile[1]}, {tile[2]}>"
+    else:
+        d, dv = -(-D // 16) * 16, -(-DV // 16) * 16
+        smem = max(2 * (tile[0] * d + tile[1] * d + tile[1] * dv), tile[2] * 16 * (dv + 8) * 4)
+        threads, text = 32 * tile[2], f"AttentionTile<{tile[0]}, {tile[1]}, {tile[2]}>"
+    if packed:
+        both = np.concatenate([q, k, v], axis=3)
+        total = D + D + DV
+        arguments = [Input(both, dtype)] * 3
+        starts, rows = (0, D, 2 * D), (heads * total,) * 3
+        strides = (total,) * 3
+    else:
+        arguments = [Input(q, dtype), Input(k, dtype), Input(v, dtype)]
+        starts, rows, strides = (0, 0, 0), (heads * D, kv_heads * D, kv_heads * DV), (D, D, DV)
+    lengths, extents = (queries, keys, keys), (D, D, DV)
+    operands = ""
+    for name, start, row, stride, length, extent in zip("QKV", starts, rows, strides, lengths, extents, strict=True):
+        width = largest_power(extent, row, stride, start, limit=16 // SIZES[dtype])
+        operands += f"""struct {name} {{
+  using type = {ct};
+  static constexpr int width = {width};
+  static constexpr int64_t stride_row = {row};
+  const {ct}* data;
+  AITC_FN const {ct}* base(int batch, int head) const {{ return data + int64_t(batch) * {length * row} + head * {stride} + {start}; }}
+}};
+"""
+    source = f"""#include "aitc/gpu/{kernel}.h"
+using namespace aitc;
+struct Shape {{
+  int batch, queries, keys, offset;
+  static constexpr int heads = {heads}, kv_heads = {kv_heads}, D = {D}, DV = {DV};
+  static constexpr float scale = {float(np.float32(scale))!r}f;
+}};
+{operands}struct Mask {{
+  const {ct}* data;
+  AITC_FN {acc} operator()(int batch, int head, int row, int col) const {{ return convert<{acc}>({body}); }}
+}};
+struct Store {{
+  static constexpr int width = {largest_power(DV, limit=8)};
+  {ct}* y;
+  int queries;
+  template <int V> AITC_FN void operator()(int batch, int head, int64_t row, int64_t d, const {acc} (&v)[V]) const {{
+    Vec<{ct}, V> r;
+    AITC_UNROLL
+    for (int j = 0; j < V; ++j) r[j] = convert<{ct}>(v[j]);
+    store<V>(y + ((int64_t(batch) * queries + row) * {heads} + head) * {DV} + d, r);
+  }}
+}};
+using Kernel = {'AttentionSimt' if simt else 'AttentionSm80'}<{text}, Shape, Q>;
+static_assert(Kernel::threads == {threads} && Kernel::smem_bytes == {smem}, "threads and shared memory");
+AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, const {ct}* v, const {ct}* mask, {ct}* y, int N, int queries, int keys) {{
+  {kernel}<{'true' if causal else 'false'}, {text}>(Shape{{N, queries, keys, keys - queries}}, Q{{q}}, K{{k}}, V{{v}}, {'NoMask{}' if mask == 'none' else 'Mask{mask}'}, Store{{y, queries}});
+}}
+"""
+    label = f"{kernel} {tile} {dtype} ({batch},{heads}/{kv_heads},{queries}x{keys},{D}/{DV}){' causal' if causal else ''} mask {mask}{' packed' if packed else ''}"
+    tolerance = {"f16": 2e-3, "bf16": 1.6e-2}.get(dtype)
+    return Problem(
+        name=label,
+        source=source,
+        entry="attend",
+        blocks=-(-queries // tile[0]) * heads * batch,
+        threads=threads,
+        smem_bytes=smem,
+        arguments=(*arguments, Input(m, dtype), Output(y, dtype, tolerance), Scalar(batch), Scalar(queries), Scalar(keys)),
+        warp=0 if simt else 32,
+    )
+
+
+def _problems(kernel: str, dtype: str, small: tuple[int, int, int], large: tuple[int, int, int], deep: tuple[int, int, int]) -> Iterator[Problem]:
+    for tile in (small, large):
+        yield attention(kernel, tile, 2, 3, 65, 63, 64, dtype=dtype)
+        yield attention(kernel, tile, 1, 2, 129, 200, 40, dtype=dtype, causal=True)
+    yield attention(kernel, small, 2, 4, 33, 97, 32, kv_heads=2, dtype=dtype, mask="row")
+    yield attention(kernel, small, 1, 4, 31, 64, 128, kv_heads=1, dtype=dtype, mask="full", causal=True)
+    yield attention(kernel, small, 1, 2, 1, 1, 16, dtype=dtype)
+    yield attention(kernel, small, 1, 2, 1, 333, 80, dtype=dtype, causal=True)
+    yield attention(kernel, small, 2, 2, 130, 130, 24, 56, dtype=dtype)
+    yield attention(kernel, small, 1, 2, 77, 77, 64, dtype=dtype, packed=True, mask="full")
+    yield attention(kernel, small, 1, 2, 45, 51, 20, dtype=dtype, mask="row")
+    yield attention(kernel, deep, 1, 1, 70, 100, 256, dtype=dtype, causal=True)
+
+
+def sm80_cases() -> Iterator[Problem]:
+    """Odd lengths, GQA, every kind of mask, head sizes 16 to 256."""
+    for dtype in ("f16", "bf16"):
+        yield from _problems("attention_sm80", dtype, (64, 64, 4), (128, 64, 4), (64, 32, 4))
+    yield attention("attention_sm80", (16, 64, 1), 1, 3, 5, 100, 64, kv_heads=1)
+    yield attention("attention_sm80", (64, 64, 4), 1, 1, 17, 50, 9)
+
+
+def simt_cases() -> Iterator[Problem]:
+    """The same for plain multiply-adds, and head sizes that are no multiple of anything."""
+    for dtype in ("f32", "f16"):
+        yield from _problems("attention_simt", dtype, (32, 32, 2), (64, 32, 4), (16, 32, 1))
+    yield attention("attention_simt", (32, 32, 2), 1, 2, 33, 45, 13, 7, dtype="f64", mask="full")
+    yield attention("attention_simt", (16, 64, 1), 1, 3, 5, 100, 64, kv_heads=1, dtype="f32")
