@@ -139,15 +139,24 @@ CODES: dict[str, Explanation] = {
     ),
     # R: running
     "R01": Explanation(
-        "the compiled model failed while running",
-        "The message is its own: an input it refuses, no device, not enough memory.",
+        "there is no compiled model to run",
+        "The library or executable does not exist, is of another version of aitc, or cannot be loaded. Compile the model again.",
     ),
     "R02": Explanation(
-        "the compiled model did not finish",
-        "A run on random inputs took longer than ten minutes and was ended.",
+        "a compiled model does not take this input",
+        "The message names the input, the type and shape that are expected, and what was given. Shapes may vary only in the model's symbolic dims, within "
+        "their bounds.",
     ),
     "R03": Explanation(
-        "the compiled model crashed",
+        "a compiled model failed while running",
+        "The message is the model's own: no device, a driver that is too old for it, not enough memory on the device, weights that cannot be read.",
+    ),
+    "R04": Explanation(
+        "a compiled model did not finish",
+        "A run on random inputs took longer than ten minutes and was ended.",
+    ),
+    "R05": Explanation(
+        "a compiled model crashed",
         "A defect of aitc: please report it with the model.",
     ),
     # T: targets

@@ -192,14 +192,14 @@ def run_executable(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
     try:
         done = subprocess.run(list(command), capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
-        raise AitcError(Diagnostic("R02", f"{Path(command[0]).name} did not finish within {timeout_s:.0f} s"), Exit.RUNTIME) from None
+        raise AitcError(Diagnostic("R04", f"{Path(command[0]).name} did not finish within {timeout_s:.0f} s"), Exit.RUNTIME) from None
     except OSError as error:
         raise AitcError(Diagnostic("R01", f"{command[0]} cannot be run: {error.strerror}"), Exit.RUNTIME) from error
     if done.returncode < 0:
         what = signal.Signals(-done.returncode).name
-        raise AitcError(Diagnostic("R03", f"{Path(command[0]).name} was ended by {what}", detail=_tail(done.stderr)), Exit.RUNTIME)
+        raise AitcError(Diagnostic("R05", f"{Path(command[0]).name} was ended by {what}", detail=_tail(done.stderr)), Exit.RUNTIME)
     if done.returncode:
-        raise AitcError(Diagnostic("R01", f"{Path(command[0]).name} failed", detail=_tail(done.stderr)), Exit.RUNTIME)
+        raise AitcError(Diagnostic("R03", f"{Path(command[0]).name} failed", detail=_tail(done.stderr)), Exit.RUNTIME)
     return done.stdout
 
 
