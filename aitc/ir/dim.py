@@ -158,6 +158,8 @@ def _join(terms: dict[Product, int]) -> Dim | None:
                 for other in q:
                     if isinstance(other, Mod) and other.a == quotient:
                         candidates.append((_atom(other), mod(m.a, mul(m.b, other.b))))
+                    elif isinstance(other, FloorDiv) and other.b == m.b and mod(other.a, m.b) == _atom(m):
+                        candidates.append((_atom(other), other.a))
             for found, whole in candidates:
                 part = mul(mul(rest, m.b), found)
                 if isinstance(part, Sum) and part.const == 0 and all(terms.get(q) == d for q, d in part.terms):

@@ -39,7 +39,7 @@ def make_group(nodes: list[Node], anchor: Node | None, needed: set[int]) -> Grou
     def escapes(v: Value) -> bool:
         if id(v) in needed:
             return True
-        return any(u not in inside or (is_view(u) and escapes(u.output)) for u in v.users)
+        return any(escapes(u.output) if is_view(u) else u not in inside for u in v.users)
 
     for n in nodes:
         for v in n.inputs:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from aitc.ir.dim import hint, product
 from aitc.ir.graph import Graph, Node, Value
-from aitc.ir.index import Index, is_view
+from aitc.ir.index import Index, is_view, source_index
 from aitc.ir.op import Kind
 from aitc.kernels.functor import ELEMENTS
 from aitc.kernels.group import Group, make_group
-from aitc.kernels.kernel import KERNELS, coordinate, dim_of, spread_indices
+from aitc.kernels.kernel import KERNELS, coordinate, dim_of, output_indices, spread_indices
 from aitc.schedule.prepare import is_anchor
 
 MAX_NODES = 64  # of one group: beyond it registers run out and compile time grows
@@ -139,6 +139,8 @@ class _Former:
         """Whether every operand of ``user`` that the group computes is computed at the place where ``user`` needs it."""
         views = spread_indices(path, path[0].input, known[path[0].input]) if path else {}
         at = {**known, **views}
+        if any(v.output not in at or source_index(v, at[v.output]) != at[v.input] for v in path):
+            return False  # the way back does not simplify to where the value is computed
         where: Index | None = None
         outside = 0
         for v in user.inputs:
@@ -226,7 +228,10 @@ class _Former:
                 if v.producer not in g.nodes:
                     continue
                 for path, user in self._consumers(v):
-                    if self.free(user) and self._tail_fits(g, known, path, user) and not self.cyclic(g, [*path, user]):
+                    if (
+                        self.free(user) and self._tail_fits(g, known, path, user) and self._one_place(g, [*path, user])
+                        and not self.cyclic(g, [*path, user])
+                    ):  # fmt: skip
                         found = [*path, user]
                         break
                 if found:
@@ -234,6 +239,13 @@ class _Former:
             if not found:
                 return
             self.add(g, found)
+
+    def _one_place(self, g: _Growing, extra: list[Node]) -> bool:
+        """Whether a map group with ``extra`` can still compute all its outputs from one coordinate."""
+        group = make_group(sorted(g.nodes | set(extra), key=self.order.__getitem__), None, self.outputs)
+        start = group.outputs[0]
+        at: Index = tuple(dim_of(coordinate(f"i{a}", d)) for a, d in enumerate(start.shape))
+        return output_indices(group, start, at, backward=True) is not None
 
     # --- the whole
     def run(self) -> list[Group]:

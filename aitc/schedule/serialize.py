@@ -20,7 +20,9 @@ from aitc.ir.parse import Symbols, parse_dim
 from aitc.schedule import plan as plans
 from aitc.schedule.plan import Plan, Weight
 
-_CLASSES: dict[str, type] = {c.__name__: c for c in vars(plans).values() if isinstance(c, type) and is_dataclass(c)} | {"Loc": Loc}
+_CLASSES: dict[str, type] = {c.__name__: c for c in vars(plans).values() if isinstance(c, type) and is_dataclass(c)} | {
+    "Loc": Loc
+}
 
 
 def plan_to_json(plan: Plan) -> str:
@@ -54,7 +56,7 @@ def plan_from_json(text: str, weights: Mapping[str, np.ndarray] | None = None) -
 
 def encode(x: Any, symbols: dict[str, dm.Symbol]) -> Any:
     """``x`` as JSON values; the symbols met are added to ``symbols``. Raises TypeError for what has no form."""
-    if x is None or isinstance(x, (bool, int, str)) and not isinstance(x, Enum):
+    if x is None or (isinstance(x, (bool, int, str)) and not isinstance(x, Enum)):
         return x
     if isinstance(x, float):
         return x if math.isfinite(x) else {"float": repr(x)}
@@ -74,7 +76,11 @@ def encode(x: Any, symbols: dict[str, dm.Symbol]) -> Any:
     if isinstance(x, Mapping):
         return {"map": [[encode(k, symbols), encode(v, symbols)] for k, v in x.items()]}
     if is_dataclass(x) and not isinstance(x, type):
-        named = {f.name: encode(getattr(x, f.name), symbols) for f in fields(x) if not isinstance(getattr(x, f.name), np.ndarray)}
+        named = {
+            f.name: encode(getattr(x, f.name), symbols)
+            for f in fields(x)
+            if not isinstance(getattr(x, f.name), np.ndarray)
+        }
         return {"is": _spelled(type(x)), **named}
     if isinstance(x, (np.integer, np.bool_)):
         return x.item()
