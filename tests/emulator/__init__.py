@@ -93,16 +93,16 @@ def compile_text(text: str, options: Sequence[str], suffix: str) -> Path:
     return output
 
 
-def build(source: str | Path, target: str = "sm80", *, alignment: bool = False, defines: Sequence[str] = ()) -> Kernels:
-    """Compiles a kernel file (a path, or its text) as a library; every AITC_ENTRY(name) in it can be launched."""
+def build(source: str | Path, target: str = "sm80", *, alignment: bool = False, entries: Sequence[str] = ()) -> Kernels:
+    """Compiles a kernel file (a path, or its text) as a library; every AITC_ENTRY(name) in it (or only `entries`) can be launched."""
     text = source.read_text() if isinstance(source, Path) else source
-    names = re.findall(r"AITC_ENTRY\((\w+)\)", text)
+    names = entries or re.findall(r"^\s*AITC_KERNEL.*AITC_ENTRY\((\w+)\)", text, re.M)
     if not names:
         raise ValueError("the source has no AITC_ENTRY(...)")
     origin = f'#line 1 "{source.resolve()}"\n' if isinstance(source, Path) else ""
     wrapped = origin + text + "\n#ifndef AITC_EMULATOR_ENTRY\n#error \"include aitc/gpu/gpu.h\"\n#endif\n"
     wrapped += "".join(f"AITC_EMULATOR_ENTRY({name})\n" for name in names)
-    options = [*flags(target, library=True, alignment=alignment), "-fvisibility=hidden", *defines]
+    options = [*flags(target, library=True, alignment=alignment), "-fvisibility=hidden"]
     return Kernels(compile_text(wrapped, options, ".so"), tuple(names))
 
 
