@@ -325,8 +325,21 @@ AITC_FN float m_sqrt(float x) { return sqrtf(x); }
 AITC_FN float m_pow(float x, float y) { return powf(x, y); }
 AITC_FN float m_sin(float x) { return sinf(x); }
 AITC_FN float m_cos(float x) { return cosf(x); }
+#if defined(AITC_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+AITC_FN float m_max(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+AITC_FN float m_min(float a, float b) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+#else
 AITC_FN float m_max(float a, float b) { return a > b || a != a ? a : b; }
 AITC_FN float m_min(float a, float b) { return a < b || a != a ? a : b; }
+#endif
 #if defined(AITC_CUDA)
 AITC_FN float m_rsqrt(float x) { return rsqrtf(x); }
 AITC_FN float m_rcp(float x) { return __fdividef(1.0f, x); }
@@ -382,8 +395,8 @@ AITC_FN void grid_dependency_launch() {}
 
 // ---------------------------------------------------------------- small tools of every kernel
 template <class T> AITC_CONST_FN T ceil_div(T a, T b) { return (a + b - 1) / b; }
-AITC_CONST_FN int min_of(int a, int b) { return a < b ? a : b; }
-AITC_CONST_FN int max_of(int a, int b) { return a > b ? a : b; }
+template <class A, class B> AITC_CONST_FN auto min_of(A a, B b) -> decltype(a + b) { return a < b ? a : b; }
+template <class A, class B> AITC_CONST_FN auto max_of(A a, B b) -> decltype(a + b) { return a > b ? a : b; }
 AITC_CONST_FN int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
 
 // Reduces over groups of `width` neighbouring lanes (a power of two); every lane gets its group's result.
