@@ -11,7 +11,7 @@ from aitc.errors import Loc
 from aitc.ir import dim as dims
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import F32, I64
-from aitc.schedule.plan import Buffer, DimArg, DimSource, KernelSource, Launch, Plan, PointerArg, Port, Space, Weight
+from aitc.schedule.plan import Buffer, DimArg, DimSource, KernelSource, Launch, Plan, PointerArg, Port, Space, TensorMapArg, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +117,52 @@ def broken(plan: Plan) -> Plan:
     bad = plan.kernels[1]
     context = replace(bad.context, call=("this_is_no_function();",))
     return replace(plan, kernels=(plan.kernels[0], replace(bad, context=context), plan.kernels[2]))
+
+
+WIDE = (
+    "extern __shared__ float block[];",
+    "const int last = 25 * 1024 - 1;  // the end of 100 KiB",
+    "block[last - threadIdx.x] = threadIdx.x;",
+    "__syncthreads();",
+    'unsigned blocks; asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));',
+    "if (threadIdx.x == 0) y[blockIdx.x] = 1000 * blocks + block[last - 31];",
+)
+TILED = (
+    "__shared__ __align__(128) float tile[8 * 4];",
+    "__shared__ __align__(8) unsigned long long barrier;",
+    "const unsigned b = (unsigned)__cvta_generic_to_shared(&barrier), t = (unsigned)__cvta_generic_to_shared(tile);",
+    "if (threadIdx.x == 0) {",
+    '  asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(b) : "memory");',
+    '  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 128;" ::"r"(b) : "memory");',
+    '  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(t), "l"(&x), "r"(0), "r"(0), "r"(b) : "memory");',
+    "}",
+    "__syncthreads();",
+    "unsigned done = 0;",
+    'while (!done) asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(b) : "memory");',
+    "y[threadIdx.x] = tile[threadIdx.x];",
+)
+
+
+def hopper_features() -> Plan:
+    """``scale_then_shift`` for sm90, and two more outputs: ``wide`` [4] of a kernel with 100 KiB of shared memory in clusters of two blocks (2031 each), and
+    ``tile`` [8, 4], x read through a tensor map (rows beyond the batch are zero)."""
+    base = scale_then_shift("hopper", "cuda", "sm90")
+    count = dims.symbol("batch", 1, 8)
+
+    def raw(entry: str, parameters: tuple[str, ...], lines: tuple[str, ...]) -> KernelSource:
+        return KernelSource(entry, "hand", "v1", "kernel", Context(entry, ("by hand",), parameters, lines, ("cuda.h", "aitc/platform.h", "aitc/types.h")), parameters)
+
+    wide = raw("wide_3", ("float* y",), WIDE)
+    tiled = raw("tiled_4", ("const __grid_constant__ CUtensorMap x", "float* y"), TILED)
+    columns = TensorMapArg("x", F32, "x", 0, (4, count), (16,), (4, 8), (1, 1), swizzle=0)
+    return replace(
+        base,
+        outputs=(*base.outputs, Port("wide", F32, (4,), "wide"), Port("tile", F32, (8, 4), "tile")),
+        buffers=(*base.buffers, Buffer("wide", Space.OUTPUT, F32, 16, 16), Buffer("tile", Space.OUTPUT, F32, 128, 128)),
+        kernels=(*base.kernels, wide, tiled),
+        launches=(
+            *base.launches,
+            Launch("wide_3", "wide_3", (PointerArg("y", "float", "wide", const=False),), (4, 1, 1), (32, 1, 1), 100 * 1024, 2),
+            Launch("tiled_4", "tiled_4", (columns, PointerArg("y", "float", "tile", const=False)), (1, 1, 1), (32, 1, 1)),
+        ),
+    )

@@ -102,6 +102,7 @@ class Pages {
     if (data_) munmap(data_, bytes_);
   }
   char* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
 
  private:
   char* data_ = nullptr;
@@ -123,7 +124,7 @@ inline void device_copy(int, void* to, const void* from, size_t bytes) {
 // What one instance owns, and how it runs.
 class Executor {
  public:
-  Executor(const Program& program, int device, const char* weights_path) : program_(program), arena_(program.arena_bytes), state_(program.state_bytes) {
+  Executor(const Program& program, int device, const char* weights_path) : program_(program), arena_(new Pages(program.arena_bytes)), state_(program.state_bytes) {
     if (device != 0) throw Error(AITC_NO_DEVICE, format("there is no cpu device %d: use 0", device));
     choose_kernels();
     open_weights(weights_, weights_path, program.name, program.digest, program.weights_bytes);
@@ -166,15 +167,20 @@ class Executor {
 
  private:
   void run_timed(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, double* launch_seconds) {
+    if (program_.arena != nullptr) {
+      const uint64_t bytes = uint64_t(program_.arena(sizes.dims.data()));
+      if (bytes > arena_->bytes()) arena_.reset(new Pages(bytes));
+    }
     std::vector<char*> in, out;
     for (int i = 0; i < program_.input_count; ++i) in.push_back(static_cast<char*>(inputs[i].data));
     for (int i = 0; i < program_.output_count; ++i) out.push_back(static_cast<char*>(outputs[i].data));
-    program_.run(Run{arena_.data(), weights_.data(), state_.data(), in.data(), out.data(), launch_seconds}, sizes.dims.data());
+    program_.run(Run{arena_->data(), weights_.data(), state_.data(), in.data(), out.data(), launch_seconds}, sizes.dims.data());
   }
 
   const Program& program_;
   Weights weights_;
-  Pages arena_, state_;
+  std::unique_ptr<Pages> arena_;
+  Pages state_;
 };
 
 }  // namespace aitc::host

@@ -205,8 +205,11 @@ class Executor {
   void run(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, void* caller_stream) {
     gpu::DeviceScope scope(device_);
     const gpu::Stream stream = static_cast<gpu::Stream>(caller_stream);
+    reserve(sizes, gpu::is_recording(stream));
     // All runs share the arena: one on another stream waits for the one before.
-    if (used_ && stream != last_stream_) done_->hold_back(stream);
+    // A caller that records a graph orders it by itself.
+    const bool recording = gpu::is_recording(stream);
+    if (used_ && stream != last_stream_ && !recording) done_->hold_back(stream);
     bool to_host = false;
     Pointers pointers;
     for (int p = 0; p < program_.input_count + program_.output_count; ++p) {
@@ -220,11 +223,13 @@ class Executor {
       if (!in_place && input) gpu::copy_async(pointers.back(), tensor.data, bytes, stream);
       to_host = to_host || !here;
     }
-    execute(sizes, pointers, stream);
+    if (recording && to_host) throw Error(AITC_BAD_ARGUMENT, "a stream that records a graph takes tensors in device memory alone");
+    recording ? program_.run(make_run(pointers, stream, nullptr), sizes.dims.data()) : execute(sizes, pointers, stream);
     for (int i = 0; i < program_.output_count; ++i) {
       char* from = pointers[size_t(program_.input_count + i)];
       if (from != outputs[i].data) gpu::copy_async(outputs[i].data, from, sizes.bytes[size_t(program_.input_count + i)], stream);
     }
+    if (recording) return;
     done_->record(stream);
     last_stream_ = stream;
     used_ = true;
@@ -234,6 +239,7 @@ class Executor {
   void bench(const Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds, double* launch_seconds) {
     gpu::DeviceScope scope(device_);
     const gpu::Stream stream = stream_->get();
+    reserve(sizes, false);
     if (used_) done_->hold_back(stream);
     Pointers pointers;
     for (int p = 0; p < program_.input_count + program_.output_count; ++p) {
@@ -272,11 +278,23 @@ class Executor {
   char* staging(int port, uint64_t bytes) {
     gpu::Memory& memory = staging_[size_t(port)];
     if (memory.bytes() < bytes || memory.data() == nullptr) {
-      if (used_) done_->wait();
+      if (used_) done_->wait();  // it may still be read
       memory = gpu::Memory();
       memory = gpu::Memory(bytes ? bytes : 16);
     }
     return memory.data();
+  }
+
+  // Grows the arena to what these sizes need; what was recorded with the old one is forgotten.
+  void reserve(const Sizes& sizes, bool recording) {
+    if (program_.arena == nullptr) return;
+    const uint64_t bytes = uint64_t(program_.arena(sizes.dims.data()));
+    if (bytes <= arena_.bytes()) return;
+    if (recording) throw Error(AITC_BAD_ARGUMENT, "run these sizes once before recording them: the arena has to grow");
+    if (used_) done_->wait();
+    recorded_.clear();
+    arena_ = gpu::Memory();
+    arena_ = gpu::Memory(bytes);
   }
 
   Run make_run(const Pointers& pointers, gpu::Stream stream, const std::vector<gpu::Mark>* marks) const {

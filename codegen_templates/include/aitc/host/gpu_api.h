@@ -88,6 +88,13 @@ inline void copy(void* to, const void* from, uint64_t bytes) {
 inline void copy_async(void* to, const void* from, uint64_t bytes, Stream stream) {
   if (bytes) check(AITC_GPU_CALL(MemcpyAsync)(to, from, size_t(bytes), AITC_GPU_CALL(MemcpyDefault), stream), "copying");
 }
+// Whether the caller is recording a graph of its own on `stream` (never on the default stream).
+inline bool is_recording(Stream stream) {
+  if (stream == nullptr) return false;
+  AITC_GPU_CALL(StreamCaptureStatus) status = AITC_GPU_CALL(StreamCaptureStatusNone);
+  check(AITC_GPU_CALL(StreamIsCapturing)(stream, &status), "asking a stream for its state");
+  return status == AITC_GPU_CALL(StreamCaptureStatusActive);
+}
 inline void synchronize(Stream stream) { check(AITC_GPU_CALL(StreamSynchronize)(stream), "running the model"); }
 
 // Whether the memory at `p` can be read by kernels of `device`: its own device memory or managed memory. Throws for another device's.

@@ -2,6 +2,7 @@
 #pragma once
 #include <cctype>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Program {
   void (*shapes)(const int64_t* dims, int64_t* sizes);  // of all inputs, then all outputs, axis after axis
   void (*run)(const Run& run, const int64_t* dims);
   void (*load)(int device);  // of the kernels, on GPUs
+  int64_t (*arena)(const int64_t* dims);  // bytes of the arena at these dims; null when it is always `arena_bytes`
 };
 
 // ---- arithmetic of the generated expressions
@@ -32,6 +34,13 @@ constexpr int64_t min_of(A a, B b) {
 template <typename A, typename B>
 constexpr int64_t max_of(A a, B b) {
   return int64_t(a) < int64_t(b) ? int64_t(b) : int64_t(a);
+}
+// The end of a buffer in the arena, where the next may begin.
+constexpr int64_t end_of(int64_t offset, int64_t bytes) { return offset + (bytes + 255) / 256 * 256; }
+inline int64_t last_of(std::initializer_list<int64_t> ends) {
+  int64_t last = 0;
+  for (int64_t end : ends) last = max_of(last, end);
+  return last;
 }
 template <int N>
 inline int64_t* put(int64_t* to, const int64_t (&sizes)[N]) {
