@@ -60,7 +60,7 @@ def inline(
         raise ValueError(f"{len(inputs)} inputs for function {function.name}, which has {len(function.input)}")
     values = {a.name: attributes.decode(a, walker.folder) for a in function.attribute_proto}
     values.update({k: v for k, v in given.items() if k in function.attribute or k in values or opsets is not None})
-    versions = normalized(function.opset_import) or opsets or outer.opsets
+    versions = {**(opsets or {}), **normalized(function.opset_import)} or outer.opsets
     path = f"{outer.path}/{node.name or node.op_type}"
     environment = Environment(opsets=versions, path=path, attributes=values, calls=(*outer.calls, key))
     environment.values.update(zip(function.input, [*inputs, *([None] * (len(function.input) - len(inputs)))]))

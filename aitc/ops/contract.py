@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType, broadcast
 from aitc.ops import declare
-from aitc.ops.declare import Scope, Unsupported, along_channel, onnx_op
+from aitc.ops.declare import Scope, Unsupported, along_channel, ints, onnx_op
 from aitc.ops.pointwise import same_dtype, widen
 from aitc.ops.windows import resolve_pads, spatial, taps
 
@@ -251,6 +252,61 @@ def conv(
     kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
     return convolution(b, x, w, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
+
+
+@onnx_op("Col2Im")
+def col2im(
+    b: Scope, x: Value, image_shape: Value, block_shape: Value, *, dilations: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Value:  # fmt: skip
+    """Blocks added up where they came from: a transposed convolution whose filters copy one element each."""
+    block = ints(block_shape, "block_shape")
+    image = b.dims(image_shape, "image_shape", lo=1)
+    n, taps = len(block), int(np.prod(block))
+    strides, dilations, pads = strides or (1,) * n, dilations or (1,) * n, pads or (0,) * (2 * n)
+    counts: list[Dim] = []
+    extra: list[Dim] = []
+    for i in range(n):
+        extent = (block[i] - 1) * dilations[i] + 1
+        room = d.sum_((image[i], pads[i], pads[n + i], -extent))
+        counts.append(d.add(d.floordiv(room, strides[i]), 1))
+        extra.append(d.add(room, d.mul(d.floordiv(room, strides[i]), -strides[i])))
+    channels = d.floordiv(x.shape[1], taps)
+    if not isinstance(channels, int):
+        raise Unsupported("Col2Im with a symbolic number of channels", "bind it with --dim")
+    one_hot = np.tile(np.eye(taps).reshape(1, taps, 1, *block), (channels, 1, 1, *([1] * n))).reshape(channels * taps, 1, *block)
+    blocks = declare.reshape(b, x, (x.shape[0], x.shape[1], *counts))
+    ends = tuple(d.add(p, d.mul(e, -1)) for p, e in zip(pads[n:], extra))
+    return b.op("ConvTranspose", blocks, b.constant(one_hot.astype(x.type.dtype.numpy)), strides=strides, pads=(*pads[:n], *ends), dilations=dilations,
+                group=channels, output_padding=(0,) * n)  # fmt: skip
+
+
+@onnx_op("Det")
+def det(b: Scope, x: Value) -> Value:
+    """The determinant of the last two axes, by expansion along rows: n 2^(n - 1) products."""
+    n = x.shape[-1]
+    if x.type.rank < 2 or not isinstance(n, int) or x.shape[-2] != n:
+        raise ValueError(f"square matrices of known size needed, got {x.type}")
+    if n > 8:
+        raise Unsupported(f"the determinant of {n} x {n} matrices; at most 8 x 8")
+
+    def entry(i: int, j: int) -> Value:
+        part = declare.slice_axis(b, declare.slice_axis(b, x, x.type.rank - 2, i, 1), x.type.rank - 1, j, 1)
+        return declare.reshape(b, part, x.shape[:-2])
+
+    minors: dict[tuple[int, ...], Value | None] = {(): None}  # of the last rows, by their columns
+    for i in reversed(range(n)):
+        grown: dict[tuple[int, ...], Value | None] = {}
+        for columns in combinations(range(n), n - i):
+            total: Value | None = None
+            for k, j in enumerate(columns):
+                rest = minors[columns[:k] + columns[k + 1 :]]
+                term = entry(i, j) if rest is None else b.op("Mul", entry(i, j), rest)
+                total = term if total is None else b.op("Sub" if k % 2 else "Add", total, term)
+            grown[columns] = total
+        minors = grown
+    result = minors[tuple(range(n))]
+    return b.like(1, x) if result is None else result
 
 
 @onnx_op("ConvTranspose")

@@ -9,7 +9,7 @@ import numpy as np
 from aitc.ir import dtype as dt
 from aitc.ir.dtype import BOOL, F32, DType
 from aitc.ir.graph import Value
-from aitc.ops import declare
+from aitc.ops import declare, random
 from aitc.ops.declare import Scope, Unsupported, add_importer, dtype_of, numbers, onnx_op, scalar
 
 
@@ -23,15 +23,6 @@ def _unary(op: str) -> Any:
 for _op in ("Abs", "Neg", "Sign", "Ceil", "Floor", "Round", "Reciprocal", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh",
             "Cosh", "Tanh", "Asinh", "Acosh", "Atanh", "Erf", "Sigmoid", "Softplus", "Softsign", "Relu", "HardSwish", "Mish", "Not", "BitwiseNot", "IsNaN"):  # fmt: skip
     add_importer(_op, _unary(_op))
-
-
-def _integers_exact(op: str) -> Any:
-    """Ceil and the like of integers are the integers themselves in some exporters' files."""
-
-    def importer(b: Scope, x: Value) -> Value:
-        return x if x.type.dtype.is_integer else b.op(op, x)
-
-    return importer
 
 
 def legacy_broadcast(b: Scope, x: Value, y: Value, axis: int | None) -> Value:
@@ -206,6 +197,14 @@ def clip_attribute(b: Scope, x: Value, *, min: float | None = None, max: float |
     return clip_to(b, x, low, high)
 
 
+@onnx_op("BitCast")
+def bit_cast(b: Scope, x: Value, *, to: int) -> Value:
+    target = dtype_of(to)
+    if target is dt.STRING or target.bits != x.type.dtype.bits:
+        raise ValueError(f"the bits of {x.type} do not make {target}")
+    return x if target is x.type.dtype else b.op("BitCast", x, to=target, source=x.type.dtype)
+
+
 @onnx_op("Where")
 def where(b: Scope, condition: Value, x: Value, y: Value) -> Value:
     return b.op("Where", condition, x, y)
@@ -240,10 +239,13 @@ def cast_like(b: Scope, x: Value, target: Value, *, saturate: int = 1, round_mod
 
 @onnx_op("Dropout", since=12)
 def dropout(b: Scope, x: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None) -> tuple[Value | None, ...]:
-    training = training_mode is not None and bool(scalar(training_mode, "training_mode"))
-    if training and (ratio is None or float(scalar(ratio, "ratio")) != 0.0):
-        raise Unsupported("Dropout in training mode", "export the model in eval mode")
-    return x, _ones_mask(b, x) if b.wants(1) else None
+    if training_mode is None or (numbers(training_mode) is not None and not scalar(training_mode, "training_mode")):
+        return x, _ones_mask(b, x) if b.wants(1) else None
+    dropped, mask = random.dropout(b, x, b.constant(0.5, np.float32) if ratio is None else ratio, seed)
+    if numbers(training_mode) is None:
+        training = declare.reshape(b, training_mode, ())
+        dropped, mask = b.op("Where", training, dropped, x), b.op("Or", mask, b.op("Not", training))
+    return dropped, mask
 
 
 @onnx_op("Dropout", since=1)

@@ -311,6 +311,42 @@ def pad_attribute_1(b: Scope, x: Value, *, paddings: tuple[int, ...], mode: str 
     return pad(b, x, paddings, mode, b.like(value, x))
 
 
+@onnx_op("CenterCropPad")
+def center_crop_pad(b: Scope, x: Value, shape: Value, *, axes: tuple[int, ...] | None = None) -> Value:
+    rank = x.type.rank
+    where = range(rank) if axes is None else [normalize_axis(a, rank) for a in axes]
+    wanted = b.dims(shape, "the shape")
+    if len(wanted) != len(where):
+        raise ValueError(f"{len(wanted)} sizes for {len(where)} axes")
+    starts: list[Dim] = [0] * rank
+    sizes, pads = list(x.shape), [0] * (2 * rank)  # type: tuple[list[Dim], list[Dim]]
+    for axis, size in zip(where, wanted):
+        have = x.shape[axis]
+        starts[axis] = d.floordiv(d.max_(d.add(have, d.mul(size, -1)), 0), 2)
+        sizes[axis] = d.min_(have, size)
+        missing = d.max_(d.add(size, d.mul(have, -1)), 0)
+        pads[axis] = d.floordiv(missing, 2)
+        pads[rank + axis] = d.add(missing, d.mul(pads[axis], -1))
+    if tuple(sizes) != x.shape:
+        x = b.op("Slice", x, starts=tuple(starts), sizes=tuple(sizes), steps=(1,) * rank)
+    return pad(b, x, pads, "constant", None)
+
+
+@onnx_op("TensorScatter")
+def tensor_scatter(b: Scope, cache: Value, update: Value, write: Value | None = None, *, axis: int = -2, mode: str = "linear") -> Value:
+    """Writes ``update`` into the cache along ``axis``, for each batch from its own place on; in mode circular it wraps around."""
+    axis = normalize_axis(axis, cache.type.rank)
+    rank, length = cache.type.rank, update.shape[axis]
+    places = declare.reshape(b, b.op("Range", start=0, step=1, size=length), (length, *([1] * (rank - 1 - axis))))
+    if write is not None:
+        places = b.op("Add", places, declare.reshape(b, cast(b, write, I64), (write.shape[0], *([1] * (rank - 1)))))
+    if mode == "circular":
+        places = b.op("Mod", places, b.op("Dims", content=(cache.shape[axis],), shape=()))
+    elif mode != "linear":
+        raise ValueError(f"mode {mode!r}")
+    return b.op("ScatterElements", cache, declare.expand(b, places, update.shape), update, axis=axis, reduction="none")
+
+
 @onnx_op("ReverseSequence")
 def reverse_sequence(b: Scope, x: Value, lengths: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
     return b.op("ReverseSequence", x, lengths, batch_axis=batch_axis, time_axis=time_axis)

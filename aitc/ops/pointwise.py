@@ -286,6 +286,29 @@ def _where(c: np.ndarray, x: np.ndarray, y: np.ndarray, a: NoAttrs) -> np.ndarra
 OPS.add("Where", Op("Where", Kind.POINTWISE, _infer_where, _where, NoAttrs, "{0} ? {1} : {2}", (3, 3)))
 
 
+@dataclass(frozen=True, slots=True)
+class BitCastAttrs:
+    to: DType
+    source: DType
+
+
+def _infer_bit_cast(types: Types, a: BitCastAttrs) -> tuple[TensorType, ...]:
+    (x,) = types
+    assert x is not None
+    if a.source is not x.dtype or a.to.bits != x.dtype.bits:
+        raise ValueError(f"the bits of {x} do not make {a.to}")
+    return (TensorType(a.to, x.shape, x.order),)
+
+
+def _bit_cast_expr(a: BitCastAttrs) -> str:
+    """Both types in storage form: the operand is in the compute type, and the result has to be."""
+    return f"bit_cast_<{a.source.c}, {a.to.c}>({{0}})"
+
+
+OPS.add("BitCast", Op("BitCast", Kind.POINTWISE, _infer_bit_cast, lambda x, a: np.ascontiguousarray(x).view(a.to.numpy).reshape(x.shape), BitCastAttrs,
+                      _bit_cast_expr, doc="The same bits as another element type."))  # fmt: skip
+
+
 def _infer_cast(types: Types, a: CastAttrs) -> tuple[TensorType, ...]:
     (x,) = types
     assert x is not None

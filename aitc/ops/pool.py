@@ -13,6 +13,7 @@ from aitc.ir.dtype import I64
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
+from aitc.ops import declare
 from aitc.ops.declare import Scope, Unsupported, onnx_op
 from aitc.ops.pointwise import widen
 from aitc.ops.reduce import lowest
@@ -177,6 +178,18 @@ def lp_pool(
     return b.op("Pool", x, function="lp", p=p, **_window(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode))
 
 
+@onnx_op("LRN")
+def lrn(b: Scope, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Value:
+    """x / (bias + alpha * mean of squares over ``size`` neighbouring channels) ^ beta."""
+    n, c, *space = x.shape
+    rows = declare.reshape(b, b.op("Mul", x, x), (n, 1, c, d.product(space)))
+    pads = ((size - 1) // 2, 0, size // 2, 0)
+    mean = b.op("Pool", rows, function="average", kernel=(size, 1), strides=(1, 1), pads=pads, dilations=(1, 1), out=(c, d.product(space)),
+                count_include_pad=True)  # fmt: skip
+    scale = b.op("Add", b.op("Mul", declare.reshape(b, mean, x.shape), b.like(alpha, x)), b.like(bias, x))
+    return b.op("Div", x, b.op("Pow", scale, b.like(beta, x)))
+
+
 @onnx_op("MaxUnpool")
 def max_unpool(
     b: Scope, x: Value, indices: Value, output_shape: Value | None = None, *, kernel_shape: tuple[int, ...], pads: tuple[int, ...] | None = None,
@@ -190,8 +203,6 @@ def max_unpool(
     shape = tuple(natural) if output_shape is None else b.dims(output_shape, "output_shape")
     if not all(isinstance(s, int) for s in natural):
         raise Unsupported("MaxUnpool with symbolic dims", "bind them with --dim")
-    from aitc.ops import declare
-
     count = d.product(natural)
     flat = b.op("Fill", value=0.0, shape=(count,), dtype=x.type.dtype)
     placed = b.op("ScatterElements", flat, declare.reshape(b, indices, (x.type.elems,)), declare.reshape(b, x, (x.type.elems,)), axis=0, reduction="none")
