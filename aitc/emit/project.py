@@ -71,6 +71,15 @@ class LaunchView:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceView:
+    """A buffer placed at run time: expressions of its offset and of its end."""
+
+    name: str
+    offset: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectContext:
     """What every file of the project is rendered from."""
 
@@ -82,6 +91,7 @@ class ProjectContext:
     digest: str
     weights_bytes: int
     arena_bytes: int
+    places: tuple[PlaceView, ...]
     state_bytes: int
     input_count: int
     output_count: int
@@ -211,10 +221,22 @@ class _Writer:
             base, offset = self.pointers[name], offset_bytes
         else:
             base = {Space.WEIGHT: "weights", Space.ARENA: "arena", Space.STATE: "state"}[buffer.space]
+            if buffer.offset < 0:  # placed at run time
+                return f"{base} + at.{name}" + ("" if offset_bytes == 0 else f" + ({self.expr(offset_bytes)})")
             offset = dims.add(buffer.offset, offset_bytes)
         if offset == 0:
             return base
         return f"{base} + {self.expr(offset)}" if isinstance(offset, int) else f"{base} + ({self.expr(offset)})"
+
+    def places(self) -> tuple[PlaceView, ...]:
+        """The buffers whose place in the arena is computed at run time, in the order in which that is possible."""
+        views = []
+        for b in self.plan.buffers:
+            if b.space is Space.ARENA and b.offset < 0:
+                below = [f"end_of(at.{name}, {self.expr(self.buffers[name].bytes)})" for name in b.above]
+                offset = "0" if not below else below[0] if len(below) == 1 else f"last_of({{{', '.join(below)}}})"
+                views.append(PlaceView(b.name, offset, f"end_of(at.{b.name}, {self.expr(b.bytes)})"))
+        return tuple(views)
 
     def argument(self, arg: Arg) -> str:
         if isinstance(arg, PointerArg):
@@ -319,6 +341,7 @@ def _context(plan: Plan) -> ProjectContext:
         digest=plan.weights_digest,
         weights_bytes=plan.weights_bytes,
         arena_bytes=plan.arena_bytes,
+        places=writer.places(),
         state_bytes=plan.state_bytes,
         input_count=len(plan.inputs),
         output_count=len(plan.outputs),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aitc.ir.dim import Dim, hint
+from aitc.ir.dim import Dim, hint, max_
 from aitc.ir.dtype import DType
 from aitc.schedule.plan import ALIGNMENT, Buffer, Space
 
@@ -26,21 +26,33 @@ def _aligned(n: int) -> int:
     return -(-n // ALIGNMENT) * ALIGNMENT
 
 
-def place(lifetimes: Sequence[Lifetime]) -> tuple[tuple[Buffer, ...], int]:
-    """Buffers for ``lifetimes`` and the size of the arena in bytes (-1 when it is known only at run time).
+def place(lifetimes: Sequence[Lifetime]) -> tuple[tuple[Buffer, ...], dict[str, str], int]:
+    """Buffers for ``lifetimes``, which buffer each lifetime got (by name), and the size of the arena in bytes (-1 when it is known only at run time).
 
-    Static sizes: each buffer, the largest first, goes to the smallest gap that holds it among those alive at the same time (best fit).
-    Symbolic sizes: each buffer, the largest at the dims' hints first, lies above all that were placed before and live at the same time, which stays
-    right whatever the dims are.
+    Static sizes: each, the largest first, goes to the smallest gap that holds it among those alive at the same time (best fit).
+    Symbolic sizes: each takes the free buffer whose size at the dims' hints is nearest (the buffer grows to the larger of both), or a new
+    one; buffers follow each other, which is right whatever the dims are.
     """
-    by_size = sorted(lifetimes, key=lambda b: (-hint(b.bytes), b.first, b.name))
     if all(isinstance(b.bytes, int) for b in lifetimes):
-        return _best_fit(by_size)
-    placed: list[Buffer] = []
-    for b in by_size:
-        above = tuple(p.name for p in placed if p.first <= b.last and b.first <= p.last)
-        placed.append(Buffer(b.name, Space.ARENA, b.dtype, b.bytes, hint(b.bytes), -1, b.first, b.last, tuple(b.holds), above))
-    return tuple(placed), -1
+        buffers, arena = _best_fit(sorted(lifetimes, key=lambda b: (-hint(b.bytes), b.first, b.name)))
+        return buffers, {b.name: b.name for b in lifetimes}, arena
+    slots: list[Lifetime] = []
+    owner: dict[str, str] = {}
+    for b in sorted(lifetimes, key=lambda b: (b.first, -hint(b.bytes), b.name)):
+        free = [s for s in slots if s.last < b.first]
+        slot = min(free, key=lambda s: abs(hint(s.bytes) - hint(b.bytes)), default=None)
+        if slot is not None and not (hint(slot.bytes) > 8 * hint(b.bytes) and len(slots) < 4):
+            slot.bytes, slot.last = max_(slot.bytes, b.bytes), b.last
+            slot.holds += b.holds
+        else:
+            slot = Lifetime(b.name, b.dtype, b.bytes, b.first, b.last, list(b.holds))
+            slots.append(slot)
+        owner[b.name] = slot.name
+    buffers = tuple(
+        Buffer(s.name, Space.ARENA, s.dtype, s.bytes, hint(s.bytes), -1, s.first, s.last, tuple(s.holds), (slots[n - 1].name,) if n else ())
+        for n, s in enumerate(slots)
+    )
+    return buffers, owner, -1
 
 
 def _best_fit(by_size: Sequence[Lifetime]) -> tuple[tuple[Buffer, ...], int]:

@@ -220,12 +220,13 @@ class _Planner:
                 else:
                     scratch.append(memory.Lifetime(name, SCRATCH_TYPES[spec.c_type], size, n, n))
                 self.scratch_of[n, spec.parameter] = name
-        buffers, arena = memory.place([*lives.values(), *scratch])
+        buffers, place_of, arena = memory.place([*lives.values(), *scratch])
         self.buffers.extend(buffers)
         for key, life in lives.items():
-            self.buffer_of[key] = life.name
+            self.buffer_of[key] = place_of[life.name]
         for key in same:
-            self.buffer_of[key] = lives[owner(key)].name
+            self.buffer_of[key] = place_of[lives[owner(key)].name]
+        self.scratch_of = {at: place_of.get(name, name) for at, name in self.scratch_of.items()}
         return arena, state_end
 
     def _kernels(self) -> tuple[tuple[KernelSource, ...], list[str]]:
