@@ -106,10 +106,11 @@ def build(source: str | Path, target: str = "sm80", *, alignment: bool = False, 
     return Kernels(compile_text(wrapped, options, ".so"), tuple(names))
 
 
-def run(text: str, target: str = "sm80", *, asan: bool = False, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(text: str, target: str = "sm80", *arguments: str, asan: bool = False) -> subprocess.CompletedProcess[str]:
     """Compiles a program (with main) and runs it."""
     program = compile_text(text, flags(target, asan=asan), "")
-    return subprocess.run([str(program)], capture_output=True, text=True, env={**os.environ, **(env or {})}, timeout=120)
+    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0:exitcode=9"}
+    return subprocess.run([str(program), *arguments], capture_output=True, text=True, env=env, timeout=300)
 
 
 def _three(size: int | Sequence[int]) -> list[int]:

@@ -58,6 +58,7 @@ struct Wgmma {
   int n = 0;
   int element_bytes = 0;
   void (*read)(const void* from, float* to, int count) = nullptr;
+  uint64_t digest = 0;           // of the operands in shared memory at the issue
   unsigned group = 0;
   float* accumulator = nullptr;  // lane 0's registers: the name of its WgmmaAccumulator
   Site site;

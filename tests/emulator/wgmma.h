@@ -53,6 +53,19 @@ inline const char* unit_at(const Warp& warp, uint32_t address, const Site& site)
   return shared_bytes(*warp.block, address, 16, 16, site, &warp.lanes[0]);
 }
 
+// Of what the warp reads; fails if some of it is in flight.
+inline uint64_t digest_of(const Warp& warp, const Wgmma& w) {
+  uint64_t digest = 0;
+  const auto add = [&](int, int, uint32_t address) {
+    uint64_t half[2];
+    memcpy(half, unit_at(warp, address, w.site), 16);
+    digest = (digest ^ half[0]) * 0x9e3779b97f4a7c15u + half[1];
+  };
+  if (!w.a_in_registers) for_each_unit(w.a_descriptor, w.transposed_a, warp.index % 4 * 16, 16, w.element_bytes, add);
+  for_each_unit(w.b_descriptor, w.transposed_b, 0, w.n, w.element_bytes, add);
+  return digest;
+}
+
 // A(16,K) and B(K,N) as floats, K = 32 / element_bytes.
 typedef float Row8 __attribute__((vector_size(32)));
 struct Floats {
@@ -98,6 +111,7 @@ inline WgmmaAccumulator& accumulator_of(WgmmaQueue& queue, const float* name) {
 inline void perform(Warp& warp, const Wgmma& w) {
   static thread_local const std::unique_ptr<Floats> floats(new Floats);
   Floats& x = *floats;
+  if (digest_of(warp, w) != w.digest) blame(warp, "shared memory was overwritten while a wgmma in flight reads it", w.site);
   read_operands(warp, w, x);
   WgmmaAccumulator& acc = accumulator_of(warp.wgmma, w.accumulator);
   const int depth = 32 / w.element_bytes, half = w.n / 2;
@@ -170,10 +184,7 @@ inline void resolve_issue(uint64_t mask, void** args) {
   if (warp.wgmma.issued == log.size()) log.push_back({a, w.b_descriptor, w.n});
   const WgmmaRecord& record = log[size_t(warp.wgmma.issued++)];
   if (record.a_descriptor != a || record.b_descriptor != w.b_descriptor || record.n != w.n) blame(warp, "the warps of a warpgroup do not issue the same wgmma", w.site);
-  // What is read now has to be there already.
-  const auto look = [&](int, int, uint32_t address) { unit_at(warp, address, w.site); };
-  if (!w.a_in_registers) for_each_unit(w.a_descriptor, w.transposed_a, warp.index % 4 * 16, 16, w.element_bytes, look);
-  for_each_unit(w.b_descriptor, w.transposed_b, 0, w.n, w.element_bytes, look);
+  w.digest = digest_of(warp, w);  // what will be read has to be there already
   w.group = warp.wgmma.open;
   w.accumulator = first.d;
   warp.wgmma.items.push_back(w);
