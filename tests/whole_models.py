@@ -1,0 +1,58 @@
+"""Compile a model for the CPU, let the pipeline verify it, and compare it once more through `aitc.load`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import aitc
+from aitc import pipeline
+from aitc.errors import AitcError
+from models.inputs import Array
+
+TOLERANCE = 2e-3  # of the largest value of an output, float32; half precision gets ten times that
+
+
+def session(model: str | bytes) -> onnxruntime.InferenceSession:
+    """ONNX Runtime on the CPU without its warnings about unused initializers."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def compile_for_cpu(
+    path: Path, folder: Path, shapes: Mapping[str, Sequence[int | str]] | None = None, **options: object
+) -> pipeline.Result:
+    """The compile's result; the test fails with the diagnostic when it could not compile or did not verify."""
+    chosen = pipeline.Options(
+        targets=("cpu",),
+        output=folder,
+        input_shapes=tuple((name, tuple(shape)) for name, shape in (shapes or {}).items()),
+        **options,  # type: ignore[arg-type]
+    )
+    try:
+        result = pipeline.compile(path, chosen)
+    except AitcError as error:
+        pytest.fail(f"does not compile:\n{error}", pytrace=False)
+    assert result.verification is not None
+    assert result.verification.ok, result.verification
+    return result
+
+
+def compare(folder: Path, path: Path, feeds: Sequence[Mapping[str, Array]]) -> None:
+    """Run each feed through the library in `folder` and through ONNX Runtime: names, shapes, types and values."""
+    reference = session(str(path))
+    with aitc.load(folder) as network:
+        for feed in feeds:
+            ours = network(**feed)
+            theirs = reference.run(None, dict(feed))
+            assert len(ours) == len(theirs)
+            for port, a, b in zip(network.outputs, ours, theirs):
+                assert a.shape == b.shape and a.dtype == b.dtype, port.name
+                scale = max(1e-6, float(np.abs(b.astype(np.float64)).max(initial=0)))
+                worst = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0)) / scale
+                assert worst <= TOLERANCE * (10 if b.dtype == np.float16 else 1), f"{port.name}: off by {worst:.2e}"
