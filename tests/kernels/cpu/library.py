@@ -54,8 +54,8 @@ def _directory() -> tempfile.TemporaryDirectory[str]:
 
 
 @functools.cache
-def build(source: str, isa: str) -> ctypes.CDLL:
-    """The library made of `source`; the thread pool is added to it."""
+def _compile(source: str, isa: str) -> ctypes.CDLL | str:
+    """The library, or what the compiler said (kept, too: a source that fails is not compiled again for each test)."""
     text = source + '\n#include "aitc/host/thread_pool.h"\n'
     stem = Path(_directory().name) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}_{isa}"
     file, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
@@ -63,8 +63,14 @@ def build(source: str, isa: str) -> ctypes.CDLL:
     done = subprocess.run(
         ["g++", *COMMON, *FLAGS[isa].split(), f"-I{INCLUDE}", str(file), "-o", str(library)], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[:4000]
-    return ctypes.CDLL(str(library))
+    return done.stderr[:4000] if done.returncode else ctypes.CDLL(str(library))
+
+
+def build(source: str, isa: str) -> ctypes.CDLL:
+    """The library made of `source`; the thread pool is added to it."""
+    library = _compile(source, isa)
+    assert not isinstance(library, str), library
+    return library
 
 
 def call(library: ctypes.CDLL, name: str, arrays: Sequence[np.ndarray], sizes: Sequence[int] = ()) -> None:

@@ -15,7 +15,7 @@
 //            optional: void statistics(int64_t row, T mean, T inverse_deviation) const, called once a row before its stores
 //            (LayerNorm; RMSNorm gives mean = 0)
 //
-// The load is called once for each element (twice by normalize_columns when K is large): rows are kept in the cache, and the variance is
+// The load is called once for each element (several times by normalize_columns when K is large): rows are kept in the cache, and the variance is
 // that of the differences from the mean. V is a power of two <= width, the coordinate it runs along a multiple of V.
 //
 //   #include "aitc/cpu/normalize.h"
@@ -102,11 +102,38 @@ AITC_FN void store_scaled(const Store& store, int64_t row, int64_t k, int64_t K,
   }
 }
 
+// Sum of term(k) for 0 <= k < n in four vectors of independent lanes: fast, and its error grows with n / 64 at most.
+template <typename T, typename Term>
+AITC_FN T sum_of(int64_t n, const Term& term) {
+  constexpr int N = 4 * AITC_VECTOR_BYTES / int(sizeof(T));
+  T lanes[N], rest = T(0);  // (N)
+  AITC_UNROLL
+  for (int j = 0; j < N; ++j) lanes[j] = T(0);
+  int64_t k = 0;
+  for (; k + N <= n; k += N) {
+    AITC_UNROLL
+    for (int j = 0; j < N; ++j) lanes[j] += term(k + j);
+  }
+#pragma omp simd reduction(+ : rest)
+  for (int64_t i = k; i < n; ++i) rest += term(i);
+  for (int half = N / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+  return lanes[0] + rest;
+}
+
 template <typename T>
 AITC_FN T maximum_of(const T* x, int64_t n) {
-  T best = lowest<T>();
-#pragma omp simd reduction(max : best)
-  for (int64_t k = 0; k < n; ++k) best = x[k] > best ? x[k] : best;
+  constexpr int N = 4 * AITC_VECTOR_BYTES / int(sizeof(T));
+  T lanes[N], best = lowest<T>();  // (N)
+  AITC_UNROLL
+  for (int j = 0; j < N; ++j) lanes[j] = best;
+  int64_t k = 0;
+  for (; k + N <= n; k += N) {
+    AITC_UNROLL
+    for (int j = 0; j < N; ++j) lanes[j] = x[k + j] > lanes[j] ? x[k + j] : lanes[j];
+  }
+  for (; k < n; ++k) best = x[k] > best ? x[k] : best;
+  for (int j = 0; j < N; ++j) best = lanes[j] > best ? lanes[j] : best;
   return best;
 }
 
@@ -117,38 +144,23 @@ __attribute__((noinline)) void normalize_row(const Op& op, const Load& load_func
   const Load load = load_functor;
   const Store store = store_functor;
   load_row<Load::width>(load, row, int64_t(0), K, x);
-  T sum = T(0);
   if constexpr (Op::exponential) {
     const T most = maximum_of(x, K);
     if constexpr (Op::logarithm) {
-#pragma omp simd reduction(+ : sum)
-      for (int64_t k = 0; k < K; ++k) sum += m_exp(x[k] - most);
+      const T sum = sum_of<T>(K, [=](int64_t k) { return m_exp(x[k] - most); });
       store_scaled<Store::width>(store, row, int64_t(0), K, x, T(1), -(most + m_log(sum)));
     } else {
-#pragma omp simd reduction(+ : sum)
-      for (int64_t k = 0; k < K; ++k) {
-        const T e = m_exp(x[k] - most);
-        x[k] = e;
-        sum += e;
-      }
+      const T sum = sum_of<T>(K, [=](int64_t k) { return x[k] = m_exp(x[k] - most); });
       store_scaled<Store::width>(store, row, int64_t(0), K, x, T(1) / sum, T(0));
     }
   } else {
-    T mean = T(0), squares = T(0);
-    if constexpr (Op::centred) {
-#pragma omp simd reduction(+ : sum)
-      for (int64_t k = 0; k < K; ++k) sum += x[k];
-      mean = sum / T(K);
-#pragma omp simd reduction(+ : squares)
-      for (int64_t k = 0; k < K; ++k) {
-        const T d = x[k] - mean;
-        x[k] = d;
-        squares += d * d;
-      }
-    } else {
-#pragma omp simd reduction(+ : squares)
-      for (int64_t k = 0; k < K; ++k) squares += x[k] * x[k];
-    }
+    T mean = T(0);
+    if constexpr (Op::centred) mean = sum_of<T>(K, [=](int64_t k) { return x[k]; }) / T(K);
+    const T squares = sum_of<T>(K, [=](int64_t k) {
+      const T d = x[k] - mean;
+      if constexpr (Op::centred) x[k] = d;
+      return d * d;
+    });
     const T inverse = T(1) / m_sqrt(squares / T(K) + T(op.epsilon));
     give_statistics(store, row, mean, inverse, 0);
     store_scaled<Store::width>(store, row, int64_t(0), K, x, inverse, T(0));
@@ -178,20 +190,33 @@ __attribute__((noinline)) void normalize_column_block(const Op& op, const Load& 
     else __builtin_memcpy(piece, x + k * V, sizeof(piece));
     if (first && kept) __builtin_memcpy(x + k * V, piece, sizeof(piece));
   };
+  // total[j] = sum over k of term(element, j), in parts, so that its error grows with K / 256 at most
+  const auto add_up = [&](bool first, T(&total)[V], const auto& term) {
+    AITC_UNROLL
+    for (int j = 0; j < V; ++j) total[j] = T(0);
+    for (int64_t k0 = 0; k0 < K; k0 += 256) {
+      T part[V], piece[V];  // (V)
+      AITC_UNROLL
+      for (int j = 0; j < V; ++j) part[j] = T(0);
+      for (int64_t k = k0; k < min_of(K, k0 + 256); ++k) {
+        get(k, first, piece);
+        AITC_UNROLL
+        for (int j = 0; j < V; ++j) part[j] += term(piece[j], j);
+      }
+      AITC_UNROLL
+      for (int j = 0; j < V; ++j) total[j] += part[j];
+    }
+  };
   T sum[V], centre[V], factor[V], piece[V];  // (V)
   AITC_UNROLL
-  for (int j = 0; j < V; ++j) sum[j] = T(0), centre[j] = Op::exponential ? lowest<T>() : T(0);
+  for (int j = 0; j < V; ++j) centre[j] = Op::exponential ? lowest<T>() : T(0);
   if constexpr (Op::exponential) {
     for (int64_t k = 0; k < K; ++k) {
       get(k, true, piece);
       AITC_UNROLL
       for (int j = 0; j < V; ++j) centre[j] = piece[j] > centre[j] ? piece[j] : centre[j];
     }
-    for (int64_t k = 0; k < K; ++k) {
-      get(k, false, piece);
-      AITC_UNROLL
-      for (int j = 0; j < V; ++j) sum[j] += m_exp(piece[j] - centre[j]);
-    }
+    add_up(false, sum, [&](T x, int j) { return m_exp(x - centre[j]); });
     AITC_UNROLL
     for (int j = 0; j < V; ++j) {
       if constexpr (Op::logarithm) centre[j] += m_log(sum[j]), factor[j] = T(1);
@@ -199,19 +224,11 @@ __attribute__((noinline)) void normalize_column_block(const Op& op, const Load& 
     }
   } else {
     if constexpr (Op::centred) {
-      for (int64_t k = 0; k < K; ++k) {
-        get(k, true, piece);
-        AITC_UNROLL
-        for (int j = 0; j < V; ++j) centre[j] += piece[j];
-      }
+      add_up(true, centre, [](T x, int) { return x; });
       AITC_UNROLL
       for (int j = 0; j < V; ++j) centre[j] /= T(K);
     }
-    for (int64_t k = 0; k < K; ++k) {
-      get(k, !Op::centred, piece);
-      AITC_UNROLL
-      for (int j = 0; j < V; ++j) sum[j] += (piece[j] - centre[j]) * (piece[j] - centre[j]);
-    }
+    add_up(!Op::centred, sum, [&](T x, int j) { return (x - centre[j]) * (x - centre[j]); });
     AITC_UNROLL
     for (int j = 0; j < V; ++j) factor[j] = T(1) / m_sqrt(sum[j] / T(K) + T(op.epsilon));
     for (int j = 0; j < V; ++j) give_statistics(store, row + j, centre[j], factor[j], 0);

@@ -11,8 +11,8 @@
 //            operator()<V>(int64_t row, int64_t zero, const R (&acc)[V]); acc[j] belongs to row + j. R is T, or int64_t for ArgMax and ArgMin
 //
 // V is a power of two <= width, the coordinate it runs along a multiple of V; 16 is best. A row that is not contiguous in one
-// piece (reduced axes with others between them) is the load functor's business. Sums run in 64 independent lanes that are
-// then added as a tree, so their error does not grow with K as that of a single running sum does.
+// piece (reduced axes with others between them) is the load functor's business. Long sums are
+// made of parts (64 lanes, or 512 elements), so that their error does not grow as that of a single running sum does.
 // Few long rows are split among the threads.
 //
 //   #include "aitc/cpu/reduce.h"
@@ -141,7 +141,7 @@ __attribute__((noinline)) Partial<typename Load::type> reduce_row(const Load& fu
   using T = typename Load::type;
   constexpr int V = Load::width, unroll = V >= 16 ? 4 : 64 / V, N = unroll * V;
   const Load load = functor;
-  Lanes<Op, T, N> lanes;
+  Lanes<Op, T, N> lanes{};
   lanes.reset();
   for (int pass = 0; pass <= int(Op::has_maximum); ++pass) {
     int64_t k = begin;
@@ -163,24 +163,30 @@ __attribute__((noinline)) Partial<typename Load::type> reduce_row(const Load& fu
   return tree[0];
 }
 
-// Elements [begin, end) of `U * V` neighbouring rows, which are contiguous in memory.
+// Elements [begin, end) of `U * V` neighbouring rows, which are contiguous in memory. In parts, so that the error of a long
+// sum does not grow with its length.
 template <int V, int U, typename Op, typename Load>
 AITC_FN void reduce_column_block(const Load& load, int64_t row, int64_t begin, int64_t end, Partial<typename Load::type>* partial) {
   using T = typename Load::type;
-  Lanes<Op, T, V * U> lanes;
-  lanes.reset();
-  for (int pass = 0; pass <= int(Op::has_maximum); ++pass) {
-    for (int64_t k = begin; k < end; ++k) {
-      AITC_UNROLL_ALL
-      for (int u = 0; u < U; ++u) {
-        T x[V];  // (V)
-        load.template operator()<V>(row + u * V, k, x);
-        lanes.template add<V, false>(u * V, x, int32_t(k - begin), pass);
+  for (int64_t first = begin; first == begin || first < end; first += 512) {
+    Lanes<Op, T, V * U> lanes{};
+    lanes.reset();
+    for (int pass = 0; pass <= int(Op::has_maximum); ++pass) {
+      for (int64_t k = first; k < min_of(end, first + 512); ++k) {
+        AITC_UNROLL_ALL
+        for (int u = 0; u < U; ++u) {
+          T x[V];  // (V)
+          load.template operator()<V>(row + u * V, k, x);
+          lanes.template add<V, false>(u * V, x, int32_t(k - first), pass);
+        }
       }
+      if (pass == 0) lanes.between_passes(0, V * U);
     }
-    if (pass == 0) lanes.between_passes(0, V * U);
+    for (int i = 0; i < V * U; ++i) {
+      const Partial<T> part = lanes.get(i, first);
+      partial[i] = first == begin ? part : merge_partial<Op>(partial[i], part);
+    }
   }
-  for (int i = 0; i < V * U; ++i) partial[i] = lanes.get(i, begin);
 }
 
 template <int V, typename Op, typename Load>
