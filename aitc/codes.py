@@ -127,6 +127,15 @@ CODES: dict[str, Explanation] = {
         "a file that the command needs is not there",
         "Mostly the folder is not the -o of an `aitc compile`, or an .npy file is missing.",
     ),
+    # P: precision
+    "P01": Explanation(
+        "--keep-fp32 is no regular expression",
+        "The value is the name of an ONNX node, an operator, or a regular expression that matches a whole name or operator.",
+    ),
+    "P02": Explanation(
+        "--keep-fp32 matches no node",
+        "No node of the model has that name or operator after fusion. `aitc show --stage fuse` lists them.",
+    ),
     # S: schedule
     "S01": Explanation(
         "no kernel takes a node",

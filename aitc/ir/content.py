@@ -328,7 +328,7 @@ def _reduce(node: Node, x: Content) -> Content | None:
 def _gather(node: Node, x: Content, indices: Content) -> Content:
     if not is_numeric(indices):
         raise Undecided
-    return np.take(x, indices.astype(np.int64), axis=node.attrs.axis)
+    return np.asarray(np.take(x, indices.astype(np.int64), axis=node.attrs.axis), dtype=object)  # a scalar index gives the bare element
 
 
 def _scatter_nd(node: Node, x: Content, indices: Content, updates: Content) -> Content:

@@ -18,7 +18,9 @@ class InterpretError(Exception):
     """A node failed, or gave something else than its type says; the message names the node and where it came from."""
 
 
-def interpret(graph: Graph, inputs: Mapping[str, np.ndarray], keep: bool = False, dims: Mapping[str, int] | None = None) -> dict[str, Any]:
+def interpret(
+    graph: Graph, inputs: Mapping[str, np.ndarray], keep: bool = False, dims: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """Runs ``graph`` on ``inputs`` (by name) and returns its outputs by the model's names, in order.
 
     Symbols are bound from the shapes of the inputs, then from ``dims``, then from what data-dependent ops return. With
@@ -57,7 +59,7 @@ def bind(shape: Sequence[dm.Dim], actual: Sequence[int], symbols: dict[str, int]
             continue
         rest = dm.substitute(d, symbols)
         if isinstance(rest, dm.Sum) and len(rest.terms) == 1:
-            (product, c), = rest.terms
+            ((product, c),) = rest.terms
             if len(product) == 1 and isinstance(product[0], dm.Symbol) and (n - rest.const) % c == 0:
                 symbols[product[0].name] = (n - rest.const) // c
 
@@ -108,7 +110,7 @@ def _run(graph: Graph, env: Env, symbols: dict[str, int], keep: bool) -> list[An
     if not keep:
         for node in nodes:
             for v in node.inputs:
-                if v is not None and v.const is None and v.producer in graph:
+                if v is not None and v.producer is not None and v.producer in graph:
                     last[v] = node
             for body in node.bodies:
                 for v in body.captured:
@@ -138,7 +140,9 @@ def _step(node: Node, env: Env, symbols: dict[str, int], keep: bool) -> None:
         env[v] = array
 
 
-def evaluate(node: Node, arrays: Sequence[Any], env: Env | None = None, symbols: dict[str, int] | None = None, keep: bool = False) -> list[Any]:
+def evaluate(
+    node: Node, arrays: Sequence[Any], env: Env | None = None, symbols: dict[str, int] | None = None, keep: bool = False
+) -> list[Any]:
     """The results of one node on ``arrays`` (None for absent inputs); ``env`` holds the captured values of its bodies."""
     symbols = {} if symbols is None else symbols
     if node.bodies:
@@ -207,7 +211,9 @@ def _scan(node: Node, arrays: Sequence[Any], env: Env, symbols: dict[str, int], 
     length = scanned[0].shape[in_axes[0]]
     collected: list[list[Any]] = [[] for _ in range(outputs)]
     for i in range(length):
-        slices = [np.take(x, length - 1 - i if back else i, axis=axis) for x, axis, back in zip(scanned, in_axes, in_back)]
+        slices = [
+            np.take(x, length - 1 - i if back else i, axis=axis) for x, axis, back in zip(scanned, in_axes, in_back)
+        ]
         results = _body(node.bodies[0], [*states, *slices], env, symbols, keep)
         states = results[: len(states)]
         for c, r in zip(collected, results[len(states) :]):

@@ -124,7 +124,9 @@ def _term(s: Scanner, symbols: Symbols | None) -> Dim:
             continue
         op = s.next()
         other = _factor(s, symbols)
-        result = dm.mul(result, other) if op == "*" else dm.floordiv(result, other) if op == "//" else dm.mod(result, other)
+        result = (
+            dm.mul(result, other) if op == "*" else dm.floordiv(result, other) if op == "//" else dm.mod(result, other)
+        )
     return result
 
 

@@ -66,7 +66,9 @@ class Entry:
 
     def __str__(self) -> str:
         where = str(self.locs[0]) if self.locs else self.anchor
-        return f"{self.rule}: {self.reason or 'matched'} at {where}" + (f" and {len(self.locs) - 1} more" if len(self.locs) > 1 else "")
+        return f"{self.rule}: {self.reason or 'matched'} at {where}" + (
+            f" and {len(self.locs) - 1} more" if len(self.locs) > 1 else ""
+        )
 
 
 class MatchLog:
@@ -142,7 +144,9 @@ class _Driver:
                     done += 1
                     break
             if done > self.limit:
-                raise RuntimeError(f"rules do not come to an end on graph {self.graph.name}; the last one was {rule.name} at {node!r}")
+                raise RuntimeError(
+                    f"rules do not come to an end on graph {self.graph.name}; the last one was {rule.name} at {node!r}"
+                )
         if self.made:
             self.graph.reorder(self.made)
         return done
@@ -199,11 +203,17 @@ class _Driver:
         captured = {v for holder in self.graph.holders for body in holder.bodies for v in body.captured}
         while stack:
             n = stack.pop()
-            if not self.alive(n) or n.op.name == "ReadDims" or any(o.users or o in outputs or o in captured for o in n.outputs):
+            if (
+                not self.alive(n)
+                or n.op.name == "ReadDims"
+                or any(o.users or o in outputs or o in captured for o in n.outputs)
+            ):
                 self.enqueue(n)
                 continue
             producers = [v.producer for v in n.inputs if v is not None and v.producer is not None]
-            siblings = [u for v in n.inputs if v is not None and v.producer is not None for u in v.users if len(v.users) <= 4]
+            siblings = [
+                u for v in n.inputs if v is not None and v.producer is not None for u in v.users if len(v.users) <= 4
+            ]
             if n in self.made:
                 self.graph.release(n)
                 del self.made[n]

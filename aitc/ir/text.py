@@ -37,7 +37,13 @@ INLINE = 16  # elements of a constant that is printed in place
 def digest(array: np.ndarray) -> str:
     """What names a constant in the text: its type, shape and bytes."""
     h = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
-    h.update(repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).view(np.uint8).data if array.size and array.ndim else array.tobytes())
+    h.update(
+        repr(array.tolist()).encode()
+        if array.dtype == object
+        else np.ascontiguousarray(array).view(np.uint8).data
+        if array.size and array.ndim
+        else array.tobytes()
+    )
     return h.hexdigest()[:16]
 
 
@@ -85,7 +91,9 @@ class _Printer:
         self.constants = constants
         self.locs = locs
 
-    def graph(self, graph: Graph, outer: list[dict[Value, str]], indent: str, symbols: Mapping[str, dm.Symbol] | None = None) -> list[str]:
+    def graph(
+        self, graph: Graph, outer: list[dict[Value, str]], indent: str, symbols: Mapping[str, dm.Symbol] | None = None
+    ) -> list[str]:
         names: dict[Value, str] = {}
         taken: set[str] = set()
         scopes = [names, *outer]
@@ -103,7 +111,11 @@ class _Printer:
         for s in (symbols or {}).values():
             bound = f" in {s.lo}..{'' if s.hi is None else s.hi}" if (s.lo, s.hi) != (0, None) else ""
             multiple = f" multiple_of {s.multiple_of}" if s.multiple_of != 1 else ""
-            lines.append(f"{pad}dim {s.name}{bound}{multiple}" + (f" hint {s.hint}" if s.hint is not None else "") + (f" below {s.below}" if s.below is not None else ""))
+            lines.append(
+                f"{pad}dim {s.name}{bound}{multiple}"
+                + (f" hint {s.hint}" if s.hint is not None else "")
+                + (f" below {s.below}" if s.below is not None else "")
+            )
         lines += [f"{pad}input {declare(v)}" for v in graph.inputs]
         nodes = list(graph.nodes)
         taken.update(v.name for node in nodes for v in node.outputs)
@@ -126,11 +138,19 @@ class _Printer:
         outputs = ", ".join(declare(v) for v in node.outputs)
         text = f"{pad}{outputs} = {node.op.name}({inputs})" + (f" {{{attrs}}}" if attrs else "")
         if self.locs:
-            text += "".join(f" @({_strings(loc.model, loc.path)}, {loc.index}, {_strings(loc.name, loc.op_type)})" for loc in node.locs)
+            text += "".join(
+                f" @({_strings(loc.model, loc.path)}, {loc.index}, {_strings(loc.name, loc.op_type)})"
+                for loc in node.locs
+            )
         return [f"{text} do {{", *bodies, f"{pad}}}"] if bodies else [text]
 
     def constant(self, array: np.ndarray) -> str:
-        if array.size > 1 and array.dtype != object and array.flat[0] == array.flat[-1] and np.all(array.flat[0] == array):
+        if (
+            array.size > 1
+            and array.dtype != object
+            and array.flat[0] == array.flat[-1]
+            and np.all(array.flat[0] == array)
+        ):
             text = f"full({_literal(array.flat[0])})"
             if _same(parse_constant(Scanner(text), array.dtype, array.shape, {}), array):
                 return text
@@ -178,7 +198,7 @@ def _literal(x: Any) -> str:
         return "true" if x else "false"
     if isinstance(x, (int, np.integer)):
         return str(int(x))
-    if isinstance(x, complex | np.complexfloating):
+    if isinstance(x, (complex, np.complexfloating)):
         return "0"  # never reads back as the same: complex constants are printed as bytes
     text = str(np.float32(x)) if np.dtype(type(x)).itemsize < 4 else str(x)
     if text in ("inf", "-inf", "nan"):
@@ -187,7 +207,9 @@ def _literal(x: Any) -> str:
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and (a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == np.ascontiguousarray(b).tobytes())
+    return a.dtype == b.dtype and (
+        a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == np.ascontiguousarray(b).tobytes()
+    )
 
 
 # --- parsing
@@ -200,7 +222,9 @@ def from_text(text: str, constants: Mapping[str, np.ndarray] | None = None) -> G
     return graph
 
 
-def parse_constant(s: Scanner, dtype: np.dtype, shape: tuple[int, ...], constants: Mapping[str, np.ndarray]) -> np.ndarray:
+def parse_constant(
+    s: Scanner, dtype: np.dtype, shape: tuple[int, ...], constants: Mapping[str, np.ndarray]
+) -> np.ndarray:
     """``[1, 2]``, ``full(0.5)``, ``bytes "00ff"``, ``sha256 "…"``; in tests also ``random(seed)``: normal, a tenth wide."""
     size = int(np.prod(shape))
     if s.accept("["):
@@ -220,7 +244,7 @@ def parse_constant(s: Scanner, dtype: np.dtype, shape: tuple[int, ...], constant
         s.expect(")")
         return np.asarray(np.random.default_rng(seed).standard_normal(shape) * 0.1).astype(dtype)
     if form == "bytes":
-        return np.frombuffer(bytes.fromhex(s.string()), dtype).reshape(shape).copy()
+        return np.array(np.frombuffer(bytes.fromhex(s.string()), dtype).reshape(shape))
     if form == "sha256":
         key = s.string()
         if key not in constants:
@@ -314,10 +338,16 @@ def _used(s: Scanner, graph: Graph, scopes: Scopes) -> Value:
     return v
 
 
+def _output(s: Scanner, symbols: Symbols) -> tuple[str, TensorType | None]:
+    """A name and its type, which may be left out in text that people write: then it is inferred."""
+    _, name = _spelled(s)
+    return name, parse.tensor_type(s, symbols) if s.accept(":") else None
+
+
 def _node(s: Scanner, graph: Graph, symbols: Symbols, scopes: Scopes, constants: Mapping[str, np.ndarray]) -> None:
-    outputs = [_declared(s, symbols)]
+    outputs = [_output(s, symbols)]
     while s.accept(","):
-        outputs.append(_declared(s, symbols))
+        outputs.append(_output(s, symbols))
     s.expect("=")
     op_name = s.take("name")
     op = OPS.get(op_name)
@@ -349,7 +379,13 @@ def _node(s: Scanner, graph: Graph, symbols: Symbols, scopes: Scopes, constants:
         bound = op.attrs(**attrs)
     except TypeError as e:
         raise s.error(f"{op_name}: {e}") from e
-    node = graph.append(Node(op, inputs, bound, locs, bodies), [t for _, t in outputs], [n for n, _ in outputs])
+    types = [t for _, t in outputs if t is not None]
+    if len(types) < len(outputs):
+        try:
+            types = list(op.infer([None if v is None else v.type for v in inputs], bound))
+        except ValueError as e:
+            raise s.error(f"{op_name}: {e}") from e
+    node = graph.append(Node(op, inputs, bound, locs, bodies), types, [n for n, _ in outputs])
     scopes[0].update(zip((n for n, _ in outputs), node.outputs))
     content.propagate(node)
 
@@ -366,4 +402,14 @@ def _attrs(s: Scanner, symbols: Symbols) -> dict[str, Any]:
     return attrs
 
 
-__all__ = ["Constants", "ParseError", "digest", "format_attrs", "from_text", "parse_constant", "symbols_of", "to_text", "walk"]
+__all__ = [
+    "Constants",
+    "ParseError",
+    "digest",
+    "format_attrs",
+    "from_text",
+    "parse_constant",
+    "symbols_of",
+    "to_text",
+    "walk",
+]

@@ -72,10 +72,10 @@ def _graph(graph: Graph, outer: set[Value], problems: list[str], counted: dict[V
             problems.append(f"{where} has {len(node.inputs)} inputs, {node.op.name} takes {lo} to {hi}")
         if type(node.attrs) is not node.op.attrs:
             problems.append(f"{where} has attributes of {type(node.attrs).__name__}, not of {node.op.attrs.__name__}")
-        for v in node.inputs:
-            if v is not None:
-                read(v, where)
-                users = counted.setdefault(v, {})
+        for x in node.inputs:
+            if x is not None:
+                read(x, where)
+                users = counted.setdefault(x, {})
                 users[node] = users.get(node, 0) + 1
         for body in node.bodies:
             for v in body.captured:
@@ -90,7 +90,9 @@ def _graph(graph: Graph, outer: set[Value], problems: list[str], counted: dict[V
     for v in graph.outputs:
         read(v, f"the end of graph {graph.name}")
     if graph.output_names and len(graph.output_names) != len(graph.outputs):
-        problems.append(f"graph {graph.name} has {len(graph.outputs)} outputs and {len(graph.output_names)} names for them")
+        problems.append(
+            f"graph {graph.name} has {len(graph.outputs)} outputs and {len(graph.output_names)} names for them"
+        )
 
 
 def _typed(v: Value, problems: list[str]) -> None:

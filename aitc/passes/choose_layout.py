@@ -1,8 +1,9 @@
-"""Gives every computed value the storage order in which its readers and its writer meet without a transpose.
+"""Gives every computed value the storage order in which its writer and its readers meet without a transpose.
 
-Convolutions and windows run channels-last; what follows takes the order of what it reads; a result that is only read through a
-Transpose is stored transposed already. Only ``TensorType.order`` changes: no node is inserted, axes keep their meaning. Where an order still does
-not fit (the first convolution's input, a graph output that is read inside as well) the scheduler copies.
+Convolutions and windows run channels-last; what follows takes the order of what it reads; a result that is only read
+through a Transpose is stored transposed already. Only ``TensorType.order`` changes: no node is inserted, axes keep their
+meaning. Where an order still does not fit (the first convolution's input, a graph output that is read inside as well) the
+scheduler copies.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from aitc.ir.types import Shape
 from aitc.passes.base import Context, graphs, register
 
 Order = tuple[int, ...]
-_SPATIAL = frozenset({"Conv", "ConvTranspose", "Pool", "MaxPoolIndices", "Resize", "GridSample", "RoiAlign", "LRN", "Upsample"})
-_FOLLOWS = frozenset({"Concat", "Pad", "Softmax", "LayerNormalization", "CumSum", "Trilu", "ScatterElements", "ScatterND"})
+_SPATIAL = frozenset(
+    {"Conv", "ConvTranspose", "Pool", "MaxPoolIndices", "Resize", "GridSample", "RoiAlign", "LRN", "Upsample"}
+)
+_FOLLOWS = frozenset(
+    {"Concat", "Pad", "Softmax", "LayerNormalization", "CumSum", "Trilu", "ScatterElements", "ScatterND"}
+)
 
 
 def channels_last(rank: int) -> Order:
@@ -36,7 +41,9 @@ class _Chooser:
         self.graph = graph
         self.outputs = set(graph.outputs)
         self.wanted: dict[Value, Order] = {}  # what readers would like, found from the end
-        self.physical: dict[Value, Order | None] = {}  # of any value, through views; None if it is not dense in any order
+        self.physical: dict[
+            Value, Order | None
+        ] = {}  # of any value, through views; None if it is not dense in any order
 
     def run(self) -> int:
         nodes = list(self.graph.nodes)
@@ -102,7 +109,13 @@ class _Chooser:
             return v.type.order
         if node.op.name in _SPATIAL:
             natural = tuple(range(rank))
-            return natural if wanted == natural and all(_flattens(u) for u in v.users) else channels_last(rank) if rank >= 3 else None
+            return (
+                natural
+                if wanted == natural and all(_flattens(u) for u in v.users)
+                else channels_last(rank)
+                if rank >= 3
+                else None
+            )
         if node.op.kind is Kind.POINTWISE or node.op.name in _FOLLOWS:
             return self.follow(node, v, wanted)
         if node.op.name == "Reduce":
@@ -115,7 +128,12 @@ class _Chooser:
         """The order of what is read, by the number of operands in it; readers decide where operands differ or do not move."""
         votes: dict[Order, int] = {}
         for x in node.inputs:
-            if x is None or x.const is not None or x.type.rank != v.type.rank or not (x.shape == v.shape or node.op.name in ("Concat", "Pad")):
+            if (
+                x is None
+                or x.const is not None
+                or x.type.rank != v.type.rank
+                or not (x.shape == v.shape or node.op.name in ("Concat", "Pad"))
+            ):
                 continue
             order = self.order_of(x)
             if order is not None:
@@ -204,7 +222,7 @@ def _blocks(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]] | 
         if j < len(after):
             news, q, j = [j], after[j], j + 1
         while p != q:
-            p_small = j == len(after) or i < len(before) and _smaller(p, q)
+            p_small = j == len(after) or (i < len(before) and _smaller(p, q))
             if p_small and i < len(before):
                 p = dm.mul(p, before[i])
                 olds.append(i)

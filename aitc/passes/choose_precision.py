@@ -1,8 +1,8 @@
 """Chooses the element type that each node computes in: ``--precision`` and ``--keep-fp32``.
 
-``fp16`` and ``bf16`` narrow what a float32 model computes, by rule: ``precision_policy`` says what stays and why. Kernels accumulate in
-float32, and norms and softmax keep their statistics there anyway. ``fp32`` widens the 16-bit parts of a model. ``tf32`` and ``model`` change no
-type. Model inputs and outputs keep theirs.
+``fp16`` and ``bf16`` narrow what a float32 model computes, by rule: ``precision_policy`` says what stays and why. Kernels
+accumulate in float32, and norms and softmax keep their statistics there anyway. ``fp32`` widens the 16-bit parts of a model.
+``tf32`` and ``model`` change no type. Model inputs and outputs keep theirs.
 """
 
 from __future__ import annotations
@@ -41,14 +41,23 @@ def run(graph: Graph, context: Context) -> int:
     unused = [p for p in keeper.patterns if p not in keeper.used]
     if unused and context.precision in _NARROWED:
         raise AitcError(
-            [Diagnostic("P02", f"--keep-fp32 {p!r} matches no node", help="give an ONNX node's name, an op type, or a regular expression") for p in unused],
+            [
+                Diagnostic(
+                    "P02",
+                    f"--keep-fp32 {p!r} matches no node",
+                    help="give an ONNX node's name, an op type, or a regular expression",
+                )
+                for p in unused
+            ],
             Exit.USAGE,
         )
     for g in walk(graph):
         for node in g.nodes:
             if node.op.kind is not Kind.VIEW and node.outputs and node.output.type.dtype.is_float:
                 name = node.locs[0].name if node.locs and node.locs[0].name else node.output.name
-                context.decisions.append(Decision(name, node.op.name, node.output.type.dtype.name, reasons.get(node, "")))
+                context.decisions.append(
+                    Decision(name, node.op.name, node.output.type.dtype.name, reasons.get(node, ""))
+                )
     return changes
 
 
@@ -107,7 +116,9 @@ class _Retyping:
 
     def move(self, node: Node) -> None:
         if node.op.name != "Cast":
-            inputs = [self.cast(v, self.target) if v is not None and v.type.dtype is self.source else v for v in node.inputs]
+            inputs = [
+                self.cast(v, self.target) if v is not None and v.type.dtype is self.source else v for v in node.inputs
+            ]
             if tuple(inputs) != node.inputs:
                 self.graph.set_inputs(node, inputs)
         node.attrs = _retyped(node.attrs, self.source, self.target)
@@ -128,7 +139,9 @@ class _Retyping:
     def converted(self, v: Value, to: DType) -> Value:
         if v in self.big:  # -3.4e38 excludes; rounded to -inf it would make a row of them undefined
             limit = float(ml_dtypes.finfo(to.numpy).max)
-            v = self.builder.op("Max", self.builder.op("Min", v, self.builder.like(limit, v)), self.builder.like(-limit, v))
+            v = self.builder.op(
+                "Max", self.builder.op("Min", v, self.builder.like(limit, v)), self.builder.like(-limit, v)
+            )
         return self.builder.op("Cast", v, to=to)
 
     def constant(self, v: Value, to: DType) -> Value:

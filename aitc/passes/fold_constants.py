@@ -29,7 +29,11 @@ def _fold(graph: Graph) -> int:
         if not _foldable(node):
             continue
         try:
-            results = [_filled(node)] if node.op.name == "Fill" else evaluate(node, [None if v is None else v.const for v in node.inputs])
+            results = (
+                [_filled(node)]
+                if node.op.name == "Fill"
+                else evaluate(node, [None if v is None else v.const for v in node.inputs])
+            )
         except (InterpretError, ArithmeticError, ValueError, TypeError, IndexError, NotImplementedError):
             continue  # it fails when the model runs as well: that is where it belongs
         if any(r.shape != v.shape or r.dtype != v.type.dtype.numpy for r, v in zip(results, node.outputs)):
@@ -74,8 +78,11 @@ def _filled(node: Node) -> np.ndarray:
 def _is_weight(node: Node) -> bool:
     """Whether a value is the second operand of a Conv or MatMul: kernels want to pack that at compile time."""
     return any(
-        user.op.kind is Kind.CONTRACT and user.inputs[1] is node.output
-        or user.op.kind is Kind.VIEW and any(u.op.kind is Kind.CONTRACT and u.inputs[1] is user.output for u in user.output.users)
+        (user.op.kind is Kind.CONTRACT and user.inputs[1] is node.output)
+        or (
+            user.op.kind is Kind.VIEW
+            and any(u.op.kind is Kind.CONTRACT and u.inputs[1] is user.output for u in user.output.users)
+        )
         for user in node.output.users
     )
 

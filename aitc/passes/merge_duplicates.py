@@ -9,7 +9,9 @@ import numpy as np
 from aitc.ir.graph import Graph, Node, Value
 from aitc.passes.base import Context, graphs, register
 
-_COMMUTATIVE = frozenset({"Add", "Mul", "Min", "Max", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal"})
+_COMMUTATIVE = frozenset(
+    {"Add", "Mul", "Min", "Max", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal"}
+)
 _LOCS = 32  # a value that everything shares does not list everything
 
 

@@ -19,15 +19,32 @@ _KINDS = {
 }
 _OPS = {
     **dict.fromkeys(("Exp", "Pow", "Reciprocal", "Rsqrt", "Sinh", "Cosh", "Tan"), "may overflow"),
-    **dict.fromkeys(("Log", "Sqrt", "Softplus", "Sin", "Cos", "Asin", "Acos", "Asinh", "Acosh", "Atanh"), "needs its argument exactly"),
     **dict.fromkeys(
-        ("Floor", "Ceil", "Round", "Mod", "Sign", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"),
+        ("Log", "Sqrt", "Softplus", "Sin", "Cos", "Asin", "Acos", "Asinh", "Acosh", "Atanh"),
+        "needs its argument exactly",
+    ),
+    **dict.fromkeys(
+        (
+            "Floor",
+            "Ceil",
+            "Round",
+            "Mod",
+            "Sign",
+            "Equal",
+            "Less",
+            "LessOrEqual",
+            "Greater",
+            "GreaterOrEqual",
+            "IsNaN",
+            "IsInf",
+        ),
         "decides on the last digit",
     ),
     **dict.fromkeys(("CumSum", "Range"), "adds up along an axis"),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "quantises"),
     **dict.fromkeys(("GridSample", "RoiAlign", "STFT", "DFT"), "has coordinates among its inputs"),
 }
+_LARGE = frozenset({"Rsqrt", "Reciprocal", "Exp"})
 _SUMS = frozenset({"sum", "sumsquare", "l1", "l2", "prod", "logsum", "logsumexp"})
 _FOLLOWS = frozenset({Kind.POINTWISE, Kind.REDUCE, Kind.VIEW, Kind.MOVE})
 _MASK = -1e4  # a number below this in a large constant excludes scores: it may become the least finite number
@@ -44,7 +61,9 @@ class Keeper:
             try:
                 self._compiled.append(re.compile(p))
             except re.error as e:
-                raise AitcError(Diagnostic("P01", f"--keep-fp32 {p!r} is no regular expression: {e}"), Exit.USAGE) from e
+                raise AitcError(
+                    Diagnostic("P01", f"--keep-fp32 {p!r} is no regular expression: {e}"), Exit.USAGE
+                ) from e
 
     def __call__(self, node: Node) -> bool:
         names = {node.op.name, *(loc.name for loc in node.locs), *(loc.op_type for loc in node.locs)} - {""}
@@ -55,7 +74,9 @@ class Keeper:
         return False
 
 
-def reason_to_keep(node: Node, narrow: DType, source: DType, kept: Collection[Value], exact: Collection[Value], keeper: Keeper) -> str:
+def reason_to_keep(
+    node: Node, narrow: DType, source: DType, kept: Collection[Value], exact: Collection[Value], keeper: Keeper
+) -> str:
     """Why ``node`` stays in ``source``, or "". ``kept`` are values that stayed, ``exact`` those computed from integers alone."""
     if keeper(node):
         return "asked for"
@@ -75,6 +96,10 @@ def reason_to_keep(node: Node, narrow: DType, source: DType, kept: Collection[Va
     computed = [v for v in floats if v.const is None]
     if not computed:
         return ""
+    if node.op.name == "Div" and node.inputs[1] in kept:
+        return "divides by what is kept"
+    if node.op.name == "Mul" and any(v in kept and v.producer is not None and v.producer.op.name in _LARGE for v in computed):
+        return "multiplies by what may be large"
     follows = node.op.kind in _FOLLOWS or _outer_product(node)
     if follows and all(v in exact for v in computed):
         return "computed from integers"

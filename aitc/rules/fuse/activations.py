@@ -26,7 +26,9 @@ def _plus_one(v: Value, *ops: str) -> tuple[Node, Node] | None:
     return None
 
 
-def _product_with(node: Node, special: Callable[[Value], Any | None]) -> tuple[Any, list[Value], float, list[Node]] | None:
+def _product_with(
+    node: Node, special: Callable[[Value], Any | None]
+) -> tuple[Any, list[Value], float, list[Node]] | None:
     """A product in which one factor is special: that, the other factors, the constant, and the nodes of the product."""
     nodes: list[Node] = []
     others, c = factors(node.output, nodes)
@@ -62,7 +64,16 @@ def _gelu(b: Builder, node: Node, found: tuple[Value, str, float, list[Value]]) 
     return _times(b, b.op("Gelu", x, approximate=approximate), c, rest, node.output.shape)
 
 
-FUSE.add("gelu", Rule("gelu", "x / 2 * (1 + erf(x / sqrt 2)), and the tanh approximation, become Gelu", ("Mul", "Div"), _match_gelu, _gelu))
+FUSE.add(
+    "gelu",
+    Rule(
+        "gelu",
+        "x / 2 * (1 + erf(x / sqrt 2)), and the tanh approximation, become Gelu",
+        ("Mul", "Div"),
+        _match_gelu,
+        _gelu,
+    ),
+)
 
 
 def _match_sigmoid(node: Node) -> Outcome:
@@ -85,7 +96,12 @@ def _sigmoid(b: Builder, node: Node, x: Value) -> Value:
     return b.op("Mul", node.inputs[0], y)
 
 
-FUSE.add("sigmoid", Rule("sigmoid", "1 / (1 + exp(-x)), or y over it, becomes Sigmoid", ("Reciprocal", "Div"), _match_sigmoid, _sigmoid))
+FUSE.add(
+    "sigmoid",
+    Rule(
+        "sigmoid", "1 / (1 + exp(-x)), or y over it, becomes Sigmoid", ("Reciprocal", "Div"), _match_sigmoid, _sigmoid
+    ),
+)
 
 
 def _match_silu(node: Node) -> Outcome:
@@ -190,7 +206,10 @@ def _hard_swish(b: Builder, node: Node, found: tuple[Value, float, list[Value]])
     return _times(b, b.op("HardSwish", x), 1.0 if abs(c - 1) < 1e-6 else c, rest, node.output.shape)
 
 
-FUSE.add("hard-swish", Rule("hard-swish", "x * clip(x + 3, 0, 6) / 6 becomes HardSwish", ("Mul", "Div"), _match_hard_swish, _hard_swish))
+FUSE.add(
+    "hard-swish",
+    Rule("hard-swish", "x * clip(x + 3, 0, 6) / 6 becomes HardSwish", ("Mul", "Div"), _match_hard_swish, _hard_swish),
+)
 
 
 def _match_softplus(node: Node) -> Outcome:
@@ -198,7 +217,16 @@ def _match_softplus(node: Node) -> Outcome:
     return Match(found, found[1].input) if found is not None else None
 
 
-FUSE.add("softplus", Rule("softplus", "log(1 + exp(x)) becomes Softplus", ("Log",), _match_softplus, lambda b, node, x: b.op("Softplus", x)))
+FUSE.add(
+    "softplus",
+    Rule(
+        "softplus",
+        "log(1 + exp(x)) becomes Softplus",
+        ("Log",),
+        _match_softplus,
+        lambda b, node, x: b.op("Softplus", x),
+    ),
+)
 
 
 def _match_mish(node: Node) -> Outcome:
@@ -210,7 +238,10 @@ def _match_mish(node: Node) -> Outcome:
     return None
 
 
-FUSE.add("mish", Rule("mish", "x * tanh(softplus(x)) becomes Mish", ("Mul",), _match_mish, lambda b, node, x: b.op("Mish", x)))
+FUSE.add(
+    "mish",
+    Rule("mish", "x * tanh(softplus(x)) becomes Mish", ("Mul",), _match_mish, lambda b, node, x: b.op("Mish", x)),
+)
 
 
 def _match_leaky(node: Node) -> Outcome:
@@ -226,5 +257,13 @@ def _match_leaky(node: Node) -> Outcome:
     return None
 
 
-FUSE.add("leaky-relu", Rule("leaky-relu", "max(x, a * x) becomes LeakyRelu", ("Max",), _match_leaky, lambda b, node, f: b.op("LeakyRelu", f[0], alpha=f[1])))
-
+FUSE.add(
+    "leaky-relu",
+    Rule(
+        "leaky-relu",
+        "max(x, a * x) becomes LeakyRelu",
+        ("Max",),
+        _match_leaky,
+        lambda b, node, f: b.op("LeakyRelu", f[0], alpha=f[1]),
+    ),
+)

@@ -53,6 +53,7 @@ class _Attention:
     v: Value
     softmax: Shape
     transposed: bool  # the result is v^T p^T
+    guarded: bool  # rows in which no score counts give 0
 
 
 def _probabilities(v: Value, nodes: list[Node]) -> Node | None:
@@ -107,7 +108,12 @@ def _scores(v: Value) -> _Scores | Reason:
             if cap is not None and node.op.name == "Mul":
                 inner = made_by(uncast(cap.input), "Div", "Mul")
                 n = number(inner.inputs[1]) if inner is not None else None
-                if inner is not None and n and scale == 1.0 and abs((n if inner.op.name == "Div" else 1 / n) / c - 1) < 1e-3:
+                if (
+                    inner is not None
+                    and n
+                    and scale == 1.0
+                    and abs((n if inner.op.name == "Div" else 1 / n) / c - 1) < 1e-3
+                ):
                     softcap = float(c)
                     nodes += [cap, inner]
                     v = inner.input
@@ -163,7 +169,9 @@ def _reaches_matmul(v: Value, depth: int) -> bool:
         return False
     if node.op.name == "MatMul":
         return True
-    return node.op.name in _TRANSPARENT and any(i is not None and i.type.rank >= 2 and _reaches_matmul(i, depth - 1) for i in node.inputs)
+    return node.op.name in _TRANSPARENT and any(
+        i is not None and i.type.rank >= 2 and _reaches_matmul(i, depth - 1) for i in node.inputs
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +193,8 @@ def _unscaled(v: Value, nodes: list[Node]) -> tuple[_Operand, float]:
     """``v`` without the constant number that it is multiplied by, before or after a few views of it."""
     shape = v.shape
     x, scale = _without_factor(v, nodes)
-    inner, views = x, []
+    inner = x
+    views: list[Node] = []
     for _ in range(3):
         view = made_by(inner, "Transpose", "Reshape")
         if view is None:
@@ -232,9 +241,10 @@ def _match(node: Node) -> Outcome:
             return None
     if node.attrs.out is not None and node.attrs.out is not a.type.dtype:
         return Reason("the product with v widens its result", node)
+    guarded = any(n.op.name == "IsNaN" for n in nodes)
     for n in nodes:
-        guarded = n.op.name in ("Softmax", "Reshape", "Cast") and any(u.op.name == "IsNaN" for u in n.output.users)
-        if len(n.output.users) > (2 if guarded else 1):
+        tested = any(u.op.name == "IsNaN" and u in nodes for u in n.output.users)
+        if len(n.output.users) > (2 if tested else 1):
             return Reason("the probabilities are read by others as well", n)
     scores = _scores(softmax.input)
     if isinstance(scores, Reason):
@@ -252,7 +262,9 @@ def _match(node: Node) -> Outcome:
     q_operand, q_scale = _unscaled(q, nodes)
     k_operand, k_scale = _unscaled(k, nodes)
     scale = scores.scale * q_scale * k_scale
-    return Match(tuple(nodes), _Attention(scores, q_operand, k_operand, scale, v, softmax.output.shape, transposed))
+    return Match(
+        tuple(nodes), _Attention(scores, q_operand, k_operand, scale, v, softmax.output.shape, transposed, guarded)
+    )
 
 
 # --- building ------------------------------------------------------------------------------------------------------------
@@ -266,7 +278,18 @@ def _rewrite(b: Builder, node: Node, m: _Attention) -> Value:
     k, v = _ungroup(b, k, v, heads)
     target = (batch, heads, q.shape[2], k.shape[2])
     mask, causal = _mask(b, m.scores.masks, target, q)
-    y = b.op("Attention", q, k, v, *([mask] if mask is not None else []), scale=m.scale, causal=causal, softcap=m.scores.softcap)
+    y = b.op(
+        "Attention",
+        q,
+        k,
+        v,
+        *([mask] if mask is not None else []),
+        scale=m.scale,
+        causal=causal,
+        softcap=m.scores.softcap,
+    )
+    if m.guarded and mask is not None and not _finite(mask):
+        y = b.op("Where", b.op("IsNaN", y), b.like(0, y), y)
     if m.transposed:
         y = _swap(b, y)
     return y if same_shape(y.shape, node.output.shape) else b.op("Reshape", y, shape=node.output.shape)
@@ -337,7 +360,10 @@ def _before_repeat(b: Builder, x: Value) -> Value | None:
 def _mask(b: Builder, masks: list[_Mask], target: Shape, q: Value) -> tuple[Value | None, bool]:
     """One mask for all, and whether the attention is causal instead of one of them."""
     if len(masks) == 1 and is_causal(masks[0].value, masks[0].inverted, target):
-        return None, True  # beside another mask it stays one: rows that both exclude altogether must come out as they did
+        return (
+            None,
+            True,
+        )  # beside another mask it stays one: rows that both exclude altogether must come out as they did
     bools: list[Value] = []
     floats: list[Value] = []
     for m in masks:
@@ -346,7 +372,9 @@ def _mask(b: Builder, masks: list[_Mask], target: Shape, q: Value) -> tuple[Valu
             v = b.op("Mul", v, b.like(m.factor, v))
         if v.type.dtype.name == "bool" and m.inverted:
             v = b.op("Not", v)
-        if v.type.dtype.name == "bool" and np.isfinite(m.fill):  # a row without any score kept is averaged, not undefined
+        if v.type.dtype.name == "bool" and np.isfinite(
+            m.fill
+        ):  # a row without any score kept is averaged, not undefined
             v = b.op("Where", v, b.like(0, q), b.constant(np.maximum(m.fill, _lowest(q)).astype(q.type.dtype.numpy)))
         (bools if v.type.dtype.name == "bool" else floats).append(_mask_to(b, v, m.shape, target))
     if not bools and not floats:
@@ -366,6 +394,17 @@ def _mask(b: Builder, masks: list[_Mask], target: Shape, q: Value) -> tuple[Valu
     return total, False
 
 
+def _finite(mask: Value) -> bool:
+    """Whether an additive mask is made of finite numbers, so that no row is left without scores."""
+    if mask.type.dtype.name == "bool":
+        return False
+    choice = made_by(mask, "Where")
+    numbers = [number(v) for v in choice.inputs[1:]] if choice is not None else [number(mask)]
+    return all(n is not None and np.isfinite(n) for n in numbers) or (
+        mask.const is not None and bool(np.all(np.isfinite(mask.const)))
+    )
+
+
 def _lowest(v: Value) -> float:
     """The least finite number of a float type."""
     return float(ml_dtypes.finfo(v.type.dtype.numpy).min)
@@ -373,13 +412,17 @@ def _lowest(v: Value) -> float:
 
 def _mask_to(b: Builder, v: Value, shape: Shape, target: Shape) -> Value:
     """A mask that broadcasts to scores of ``shape`` as one that broadcasts to the four axes of ``target``."""
-    full = v if v.type.rank == len(shape) else b.op("Reshape", v, shape=(1,) * (len(shape) - v.type.rank) + tuple(v.shape))
+    full = (
+        v if v.type.rank == len(shape) else b.op("Reshape", v, shape=(1,) * (len(shape) - v.type.rank) + tuple(v.shape))
+    )
     if same_shape(shape, target):
         return full
     lead, rest = full.shape[:-2], full.shape[-2:]
     if all(d == 1 for d in lead):
         return b.op("Reshape", full, shape=(1, 1, *rest))
-    if len(shape) > 4 and shape[-3] == target[1]:  # the heads are an axis of their own: only what is before it is folded
+    if (
+        len(shape) > 4 and shape[-3] == target[1]
+    ):  # the heads are an axis of their own: only what is before it is folded
         spread = b.op("Expand", full, shape=(*shape[:-3], *full.shape[-3:]))
         return b.op("Reshape", spread, shape=(target[0], *full.shape[-3:]))
     spread = b.op("Expand", full, shape=(*shape[:-2], *rest))
@@ -389,7 +432,12 @@ def _mask_to(b: Builder, v: Value, shape: Shape, target: Shape) -> Value:
 def is_causal(v: Value, inverted: bool, target: Shape) -> bool:
     """Whether a constant mask keeps exactly what is on and below the diagonal of square scores."""
     array = v.const
-    if array is None or target[2] != target[3] or array.shape[-2:] != target[2:] or array.size != array.shape[-1] * array.shape[-2]:
+    if (
+        array is None
+        or target[2] != target[3]
+        or array.shape[-2:] != target[2:]
+        or array.size != array.shape[-1] * array.shape[-2]
+    ):
         return False
     square = array.reshape(array.shape[-2:])
     lower = np.tril(np.ones(square.shape, bool))
@@ -399,4 +447,6 @@ def is_causal(v: Value, inverted: bool, target: Shape) -> bool:
     return bool(np.all(wide[lower] == 0) and np.all(wide[~lower] <= EXCLUDED))
 
 
-FUSE.add("attention", Rule("attention", "softmax(scale q k^T + mask) v becomes Attention", ("MatMul",), _match, _rewrite))
+FUSE.add(
+    "attention", Rule("attention", "softmax(scale q k^T + mask) v becomes Attention", ("MatMul",), _match, _rewrite)
+)

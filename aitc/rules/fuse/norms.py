@@ -112,7 +112,10 @@ def _naive_variance(node: Node, y: Value, variance: Value, epsilon: float, nodes
     same = uncast(square[0]) is x and uncast(center.input) is x and uncast(square_of_mean[0]) is center.output
     if not same or mean.attrs.axes != center.attrs.axes:
         return Reason("mean(x * x) - mean(x) ** 2 is of other values than what is divided", mean)
-    return Match((*nodes, minus, sub, mean, center, *square[1], *square_of_mean[1]), _Norm(_in(sub, 0), mean.attrs.axes, epsilon, True))
+    return Match(
+        (*nodes, minus, sub, mean, center, *square[1], *square_of_mean[1]),
+        _Norm(_in(sub, 0), mean.attrs.axes, epsilon, True),
+    )
 
 
 def _rewrite(b: Builder, node: Node, norm: _Norm) -> Value:
@@ -122,7 +125,13 @@ def _rewrite(b: Builder, node: Node, norm: _Norm) -> Value:
 
 FUSE.add(
     "layer-norm",
-    Rule("layer-norm", "(x - mean) / sqrt(variance + epsilon), or without the mean (RMS norm), becomes LayerNormalization", ("Div", "Mul"), _match, _rewrite),
+    Rule(
+        "layer-norm",
+        "(x - mean) / sqrt(variance + epsilon), or without the mean (RMS norm), becomes LayerNormalization",
+        ("Div", "Mul"),
+        _match,
+        _rewrite,
+    ),
 )
 
 
@@ -133,10 +142,16 @@ def _match_group(node: Node) -> Outcome:
     if norm is None or first is None or len(norm.output.users) != 1:
         return None
     x, grouped = first.input, norm.output
-    if x.shape != node.output.shape or x.type.rank < 3 or grouped.type.rank != 3 or norm.attrs.axes != (2,) or x.shape[0] != grouped.shape[0]:
+    if (
+        x.shape != node.output.shape
+        or x.type.rank < 3
+        or grouped.type.rank != 3
+        or norm.attrs.axes != (2,)
+        or x.shape[0] != grouped.shape[0]
+    ):
         return None
     c, g = x.shape[1], grouped.shape[1]
-    if not isinstance(c, int) or not isinstance(g, int) or c % g or x.type.rank == 3 and c == g:
+    if not isinstance(c, int) or not isinstance(g, int) or c % g or (x.type.rank == 3 and c == g):
         return Reason(f"{g} groups do not divide {c} channels", norm)
     return Match((norm, first), (x, g, norm.attrs))
 
@@ -152,5 +167,11 @@ def _rewrite_group(b: Builder, node: Node, found: tuple[Value, int, object]) -> 
 
 FUSE.add(
     "group-norm",
-    Rule("group-norm", "a norm of [N, G, M] between two Reshapes is done on [N, G, C / G, H, W], which keeps the channels in sight", ("Reshape",), _match_group, _rewrite_group),
+    Rule(
+        "group-norm",
+        "a norm of [N, G, M] between two Reshapes is done on [N, G, C / G, H, W], which keeps the channels in sight",
+        ("Reshape",),
+        _match_group,
+        _rewrite_group,
+    ),
 )

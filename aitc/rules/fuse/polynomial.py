@@ -59,7 +59,9 @@ def is_polynomial(v: Value, x: Value, wanted: Polynomial, within: float = 2e-3) 
     p = polynomial(v, x)
     if p is None:
         return False
-    return all(abs(p.get(k, 0.0) - wanted.get(k, 0.0)) <= within * max(abs(wanted.get(k, 0.0)), 1e-3) for k in {*p, *wanted})
+    return all(
+        abs(p.get(k, 0.0) - wanted.get(k, 0.0)) <= within * max(abs(wanted.get(k, 0.0)), 1e-3) for k in {*p, *wanted}
+    )
 
 
 def factors(v: Value, nodes: list[Node], depth: int = DEPTH) -> tuple[list[Value], float]:

@@ -33,17 +33,34 @@ def _match_softmax(node: Node) -> Outcome:
     return Match((exp, total, *nodes), (x, total.attrs.axes[0]))
 
 
-FUSE.add("softmax", Rule("softmax", "exp(x) / sum(exp(x)), with or without the maximum subtracted, becomes Softmax", ("Div",), _match_softmax, lambda b, node, f: b.op("Softmax", f[0], axis=f[1])))
+FUSE.add(
+    "softmax",
+    Rule(
+        "softmax",
+        "exp(x) / sum(exp(x)), with or without the maximum subtracted, becomes Softmax",
+        ("Div",),
+        _match_softmax,
+        lambda b, node, f: b.op("Softmax", f[0], axis=f[1]),
+    ),
+)
 
 
 def _match_log_softmax(node: Node) -> Outcome:
     inner = made_by(node.input, "Softmax")
-    return Match((inner,), inner) if inner is not None and not inner.attrs.log and len(inner.output.users) == 1 else None
+    return (
+        Match((inner,), inner) if inner is not None and not inner.attrs.log and len(inner.output.users) == 1 else None
+    )
 
 
 FUSE.add(
     "log-of-softmax",
-    Rule("log-of-softmax", "log(softmax(x)) becomes a log-softmax", ("Log",), _match_log_softmax, lambda b, node, s: b.op("Softmax", s.input, axis=s.attrs.axis, log=True)),
+    Rule(
+        "log-of-softmax",
+        "log(softmax(x)) becomes a log-softmax",
+        ("Log",),
+        _match_log_softmax,
+        lambda b, node, s: b.op("Softmax", s.input, axis=s.attrs.axis, log=True),
+    ),
 )
 
 
@@ -57,7 +74,13 @@ def _match_minus_logsumexp(node: Node) -> Outcome:
 
 FUSE.add(
     "log-softmax",
-    Rule("log-softmax", "x - logsumexp(x) becomes a log-softmax", ("Sub",), _match_minus_logsumexp, lambda b, node, f: b.op("Softmax", f[0], axis=f[1], log=True)),
+    Rule(
+        "log-softmax",
+        "x - logsumexp(x) becomes a log-softmax",
+        ("Sub",),
+        _match_minus_logsumexp,
+        lambda b, node, f: b.op("Softmax", f[0], axis=f[1], log=True),
+    ),
 )
 
 # outer op, reduction inside it, op inside that -> the reduction with a name
@@ -84,7 +107,16 @@ def _named(b: Builder, node: Node, found: tuple[Value, str, object]) -> Value:
     return b.op("Reduce", x, function=function, axes=a.axes, keepdims=a.keepdims)  # type: ignore[attr-defined]
 
 
-FUSE.add("named-reduction", Rule("named-reduction", "log(sum(exp(x))) becomes logsumexp, sqrt(sumsquare(x)) becomes l2", ("Log", "Sqrt"), _match_named, _named))
+FUSE.add(
+    "named-reduction",
+    Rule(
+        "named-reduction",
+        "log(sum(exp(x))) becomes logsumexp, sqrt(sumsquare(x)) becomes l2",
+        ("Log", "Sqrt"),
+        _match_named,
+        _named,
+    ),
+)
 
 
 def _match_sum_of_squares(node: Node) -> Outcome:
@@ -96,7 +128,16 @@ def _match_sum_of_squares(node: Node) -> Outcome:
     return Match((mul,), (mul.input, "sumsquare", node.attrs)) if mul.inputs[0] is mul.inputs[1] else None
 
 
-FUSE.add("sum-of-squares", Rule("sum-of-squares", "sum(x * x) becomes sumsquare, sum(|x|) becomes l1", ("Reduce",), _match_sum_of_squares, _named))
+FUSE.add(
+    "sum-of-squares",
+    Rule(
+        "sum-of-squares",
+        "sum(x * x) becomes sumsquare, sum(|x|) becomes l1",
+        ("Reduce",),
+        _match_sum_of_squares,
+        _named,
+    ),
+)
 
 
 def _match_mean(node: Node) -> Outcome:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from aitc.ir.builder import Builder
 from aitc.ir.dtype import DType
 from aitc.ir.graph import Node, Value
 from aitc.ir.match import made_by, number, same_shape
 from aitc.ir.rewrite import SIMPLIFY, Match, Outcome, Rule
-
-import numpy as np
 
 
 def _keep(b: Builder, node: Node, x: Value) -> Value:
@@ -54,15 +54,32 @@ def _match_neutral(node: Node) -> Outcome:
 
 SIMPLIFY.add(
     "neutral-operand",
-    Rule("neutral-operand", "x + 0, x - 0, x * 1, x / 1, x ** 1, min and max with an extreme, x and true, x or false become x", tuple(_NEUTRAL), _match_neutral, _keep),
+    Rule(
+        "neutral-operand",
+        "x + 0, x - 0, x * 1, x / 1, x ** 1, min and max with an extreme, x and true, x or false become x",
+        tuple(_NEUTRAL),
+        _match_neutral,
+        _keep,
+    ),
 )
 
 
 def _match_same_cast(node: Node) -> Outcome:
-    return Match() if node.input.type.dtype is node.attrs.to and node.input.type.order == node.output.type.order else None
+    return (
+        Match() if node.input.type.dtype is node.attrs.to and node.input.type.order == node.output.type.order else None
+    )
 
 
-SIMPLIFY.add("same-cast", Rule("same-cast", "a Cast to the type that x has becomes x", ("Cast",), _match_same_cast, lambda b, node, _: node.input))
+SIMPLIFY.add(
+    "same-cast",
+    Rule(
+        "same-cast",
+        "a Cast to the type that x has becomes x",
+        ("Cast",),
+        _match_same_cast,
+        lambda b, node, _: node.input,
+    ),
+)
 
 
 def _match_cast_of_cast(node: Node) -> Outcome:
@@ -95,7 +112,16 @@ def _match_involution(node: Node) -> Outcome:
     return Match((inner,), inner.input) if inner is not None else None
 
 
-SIMPLIFY.add("involution", Rule("involution", "--x, not not x and ~~x become x", ("Neg", "Not", "BitwiseNot"), _match_involution, lambda b, node, x: x))
+SIMPLIFY.add(
+    "involution",
+    Rule(
+        "involution",
+        "--x, not not x and ~~x become x",
+        ("Neg", "Not", "BitwiseNot"),
+        _match_involution,
+        lambda b, node, x: x,
+    ),
+)
 
 
 def _match_idempotent(node: Node) -> Outcome:
@@ -104,7 +130,13 @@ def _match_idempotent(node: Node) -> Outcome:
 
 SIMPLIFY.add(
     "idempotent",
-    Rule("idempotent", "relu(relu(x)), |(|x|)|, floor, ceil, round and sign twice become once", ("Relu", "Abs", "Floor", "Ceil", "Round", "Sign"), _match_idempotent, lambda b, node, x: x),
+    Rule(
+        "idempotent",
+        "relu(relu(x)), |(|x|)|, floor, ceil, round and sign twice become once",
+        ("Relu", "Abs", "Floor", "Ceil", "Round", "Sign"),
+        _match_idempotent,
+        lambda b, node, x: x,
+    ),
 )
 
 
@@ -116,7 +148,16 @@ def _match_where(node: Node) -> Outcome:
     return Match(found=x) if x is y else None
 
 
-SIMPLIFY.add("where-known", Rule("where-known", "Where with a known condition, or with equal branches, becomes the branch", ("Where",), _match_where, _keep))
+SIMPLIFY.add(
+    "where-known",
+    Rule(
+        "where-known",
+        "Where with a known condition, or with equal branches, becomes the branch",
+        ("Where",),
+        _match_where,
+        _keep,
+    ),
+)
 
 
 def _match_where_not(node: Node) -> Outcome:
@@ -126,14 +167,20 @@ def _match_where_not(node: Node) -> Outcome:
 
 SIMPLIFY.add(
     "where-not",
-    Rule("where-not", "Where(not c, x, y) becomes Where(c, y, x)", ("Where",), _match_where_not, lambda b, node, c: b.op("Where", c, node.inputs[2], node.inputs[1])),
+    Rule(
+        "where-not",
+        "Where(not c, x, y) becomes Where(c, y, x)",
+        ("Where",),
+        _match_where_not,
+        lambda b, node, c: b.op("Where", c, node.inputs[2], node.inputs[1]),
+    ),
 )
 
 
 def _match_concat(node: Node) -> Outcome:
     axis = node.attrs.axis
     kept = tuple(v for v in node.inputs if v is not None and v.shape[axis] != 0)
-    return Match(found=kept) if len(kept) < len(node.inputs) and kept or len(node.inputs) == 1 else None
+    return Match(found=kept) if (len(kept) < len(node.inputs) and kept) or len(node.inputs) == 1 else None
 
 
 SIMPLIFY.add(

@@ -60,7 +60,13 @@ def _transpose_first(b: Builder, node: Node, found: tuple[Value, tuple[int, ...]
 
 SIMPLIFY.add(
     "transposed-merge",
-    Rule("transposed-merge", "a Transpose of merged axes is done before they are merged, if that lets views meet", ("Transpose",), _match_transposed_merge, _transpose_first),
+    Rule(
+        "transposed-merge",
+        "a Transpose of merged axes is done before they are merged, if that lets views meet",
+        ("Transpose",),
+        _match_transposed_merge,
+        _transpose_first,
+    ),
 )
 
 
@@ -70,7 +76,14 @@ SIMPLIFY.add(
 def _leading_merge(v: Value | None) -> Node | None:
     """A Reshape that merges or splits leading axes and keeps the last one."""
     node = made_by(v, "Reshape")
-    if node is None or v is None or v.type.rank < 1 or node.input.type.rank < 2 or not node.input.shape or node.input.shape[-1] != v.shape[-1]:
+    if (
+        node is None
+        or v is None
+        or v.type.rank < 1
+        or node.input.type.rank < 2
+        or not node.input.shape
+        or node.input.shape[-1] != v.shape[-1]
+    ):
         return None
     return node if node.input.type.rank > v.type.rank else None
 
@@ -89,7 +102,13 @@ def _matmul_unflattened(b: Builder, node: Node, x: Value) -> Value:
 
 SIMPLIFY.add(
     "flat-matmul",
-    Rule("flat-matmul", "MatMul of x with its leading axes merged and a matrix is done on x, and the result merged", ("MatMul",), _match_flat_matmul, _matmul_unflattened),
+    Rule(
+        "flat-matmul",
+        "MatMul of x with its leading axes merged and a matrix is done on x, and the result merged",
+        ("MatMul",),
+        _match_flat_matmul,
+        _matmul_unflattened,
+    ),
 )
 
 _POINTWISE = tuple(op.name for op in OPS if op.kind is Kind.POINTWISE and op.name != "Copy")
@@ -130,7 +149,13 @@ def _pointwise_unflattened(b: Builder, node: Node, flats: list[Node]) -> Value:
 
 SIMPLIFY.add(
     "flat-pointwise",
-    Rule("flat-pointwise", "pointwise operations on x with its leading axes merged are done on x, and the result merged", _POINTWISE, _match_flat_pointwise, _pointwise_unflattened),
+    Rule(
+        "flat-pointwise",
+        "pointwise operations on x with its leading axes merged are done on x, and the result merged",
+        _POINTWISE,
+        _match_flat_pointwise,
+        _pointwise_unflattened,
+    ),
 )
 
 
@@ -152,7 +177,13 @@ def _norm_unflattened(b: Builder, node: Node, x: Value) -> Value:
 
 SIMPLIFY.add(
     "flat-norm",
-    Rule("flat-norm", "a norm or softmax over the last axis of x with its leading axes merged is done on x, and the result merged", ("LayerNormalization", "Softmax"), _match_flat_norm, _norm_unflattened),
+    Rule(
+        "flat-norm",
+        "a norm or softmax over the last axis of x with its leading axes merged is done on x, and the result merged",
+        ("LayerNormalization", "Softmax"),
+        _match_flat_norm,
+        _norm_unflattened,
+    ),
 )
 
 
@@ -199,11 +230,20 @@ def _rise(b: Builder, node: Node, found: tuple[Node, Value]) -> Value:
     split = b.op("Reshape", x, shape=(*lead, x.shape[-1]))
     if below.op.name == "MatMul":
         return like(b, below, split, below.inputs[1])
-    inputs = [split if v is x else v if v is None or v.type.rank < 2 else b.op("Reshape", v, shape=v.shape[-1:]) for v in below.inputs]
+    inputs = [
+        split if v is x else v if v is None or v.type.rank < 2 else b.op("Reshape", v, shape=v.shape[-1:])
+        for v in below.inputs
+    ]
     return like(b, below, *inputs)
 
 
 SIMPLIFY.add(
     "rising-split",
-    Rule("rising-split", "rows split into leading axes behind layers that were given a Reshape are split before these layers", ("Reshape",), _match_split, _rise),
+    Rule(
+        "rising-split",
+        "rows split into leading axes behind layers that were given a Reshape are split before these layers",
+        ("Reshape",),
+        _match_split,
+        _rise,
+    ),
 )

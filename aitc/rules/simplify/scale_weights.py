@@ -1,8 +1,9 @@
-"""Constant factors and terms move into weights: batch norm behind a convolution or a MatMul, scales before and behind, chains of constants."""
+"""Constant factors move into weights: batch norm behind a convolution or a MatMul, scales before and behind, chains of constants."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,9 +50,16 @@ def _match_scaled(node: Node) -> Outcome:
     if not node.output.type.dtype.is_float:
         return None
     for x, c in ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])):
-        if x is None or c is None or c.const is None or (node.op.name == "Div" and c is not node.inputs[1]) or x.type.rank != node.output.type.rank:
+        if (
+            x is None
+            or c is None
+            or c.const is None
+            or (node.op.name == "Div" and c is not node.inputs[1])
+            or x.type.rank != node.output.type.rank
+        ):
             continue
-        linear, term, nodes = _linear(x), None, ()
+        linear, term = _linear(x), None
+        nodes: tuple[Node, ...] = ()
         add = made_by(x, "Add")
         if linear is None and add is not None and sole(x):
             for y, t in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
@@ -79,7 +87,7 @@ def _scale(b: Builder, node: Node, m: _Scaled) -> Value:
     return b.op("Add", y, _constant(b, _wide(m.term.const) * factor, m.term, m.term.name))
 
 
-def _scaled_weights(linear: Node, w: np.ndarray, factor: np.ndarray) -> np.ndarray:
+def _scaled_weights(linear: Node, w: Any, factor: Any) -> Any:
     """``w`` with each output channel times its factor (one for all, or one each)."""
     if linear.op.name == "MatMul":
         return w * factor
@@ -94,7 +102,13 @@ def _scaled_weights(linear: Node, w: np.ndarray, factor: np.ndarray) -> np.ndarr
 
 SIMPLIFY.add(
     "scale-into-weights",
-    Rule("scale-into-weights", "a constant factor per output channel behind a Conv, ConvTranspose or MatMul (and an Add) goes into the weights", ("Mul", "Div"), _match_scaled, _scale),
+    Rule(
+        "scale-into-weights",
+        "a constant factor per output channel behind a Conv, ConvTranspose or MatMul (and an Add) goes into the weights",
+        ("Mul", "Div"),
+        _match_scaled,
+        _scale,
+    ),
 )
 
 
@@ -104,7 +118,13 @@ def _match_scaled_input(node: Node) -> Outcome:
     if w is None or w.const is None or mul is None or not sole(mul.output):
         return None
     for x, c in ((mul.inputs[0], mul.inputs[1]), (mul.inputs[1], mul.inputs[0])):
-        if c is not None and c.const is not None and c.const.size == 1 and x is not None and x.shape == mul.output.shape:
+        if (
+            c is not None
+            and c.const is not None
+            and c.const.size == 1
+            and x is not None
+            and x.shape == mul.output.shape
+        ):
             return Match((mul,), (x, c))
     return None
 
@@ -118,7 +138,13 @@ def _scale_input(b: Builder, node: Node, found: tuple[Value, Value]) -> Value:
 
 SIMPLIFY.add(
     "scale-before-weights",
-    Rule("scale-before-weights", "a constant number times the input of a Conv, ConvTranspose or MatMul goes into the weights", _LINEAR, _match_scaled_input, _scale_input),
+    Rule(
+        "scale-before-weights",
+        "a constant number times the input of a Conv, ConvTranspose or MatMul goes into the weights",
+        _LINEAR,
+        _match_scaled_input,
+        _scale_input,
+    ),
 )
 
 
@@ -130,13 +156,23 @@ def _match_chain(node: Node) -> Outcome:
     for at, y in enumerate(node.inputs):
         inner = made_by(y, *family)
         outer = node.inputs[1 - at]
-        if inner is None or y is None or outer is None or outer.const is None or not sole(y) or (node.op.name == "Div" and at == 1):
+        if (
+            inner is None
+            or y is None
+            or outer is None
+            or outer.const is None
+            or not sole(y)
+            or (node.op.name == "Div" and at == 1)
+        ):
             continue
         for i, x in enumerate(inner.inputs):
             c = inner.inputs[1 - i]
             if x is None or c is None or c.const is None or x.const is not None or (inner.op.name == "Div" and i == 1):
                 continue
-            if x.type.rank == node.output.type.rank and max(c.const.size, outer.const.size) == np.broadcast(c.const, outer.const).size:
+            if (
+                x.type.rank == node.output.type.rank
+                and max(c.const.size, outer.const.size) == np.broadcast(c.const, outer.const).size
+            ):
                 return Match((inner,), (x, c, outer, inner.op.name))
     return None
 
@@ -146,13 +182,24 @@ def _chain(b: Builder, node: Node, found: tuple[Value, Value, Value, str]) -> Va
     assert c.const is not None and outer.const is not None
     if node.op.name == "Add":
         return b.op("Add", x, _constant(b, _wide(c.const) + _wide(outer.const), outer, outer.name))
-    factor = (1 / _wide(c.const) if inner == "Div" else _wide(c.const)) * (1 / _wide(outer.const) if node.op.name == "Div" else _wide(outer.const))
+    factor = (1 / _wide(c.const) if inner == "Div" else _wide(c.const)) * (
+        1 / _wide(outer.const) if node.op.name == "Div" else _wide(outer.const)
+    )
     if np.all(np.abs(factor - 1) < 1e-7):
         factor = np.ones_like(factor)
     return b.op("Mul", x, _constant(b, factor, outer, outer.name))
 
 
-SIMPLIFY.add("constant-chain", Rule("constant-chain", "(x + a) + b, (x * a) * b and their like with / become one operation", ("Add", "Mul", "Div"), _match_chain, _chain))
+SIMPLIFY.add(
+    "constant-chain",
+    Rule(
+        "constant-chain",
+        "(x + a) + b, (x * a) * b and their like with / become one operation",
+        ("Add", "Mul", "Div"),
+        _match_chain,
+        _chain,
+    ),
+)
 
 
 def _match_sub(node: Node) -> Outcome:
@@ -164,5 +211,11 @@ def _match_sub(node: Node) -> Outcome:
 
 SIMPLIFY.add(
     "subtract-constant",
-    Rule("subtract-constant", "x - c becomes x + (-c), so that terms meet", ("Sub",), _match_sub, lambda b, node, c: b.op("Add", node.inputs[0], _constant(b, -c.const, c, c.name))),
+    Rule(
+        "subtract-constant",
+        "x - c becomes x + (-c), so that terms meet",
+        ("Sub",),
+        _match_sub,
+        lambda b, node, c: b.op("Add", node.inputs[0], _constant(b, -c.const, c, c.name)),
+    ),
 )

