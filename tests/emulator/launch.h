@@ -4,7 +4,8 @@
 //   emu::launch_as(emu::Launch(grid, block, cluster, smem_bytes), entry, arguments...)
 //   emu::launch_pointers(entry, launch, void** arguments)      as cuLaunchKernel takes them
 //   AITC_EMULATOR_ENTRY(entry)      at file scope: defines extern "C" int aitc_emulator_launch_<entry>(const unsigned dims[9], size_t smem_bytes,
-//                                   void** arguments), dims = grid, block, cluster; not 0 on error, then aitc_emulator_error() tells what happened
+//                                   void** arguments), dims = grid, block, cluster; not 0 on error, then aitc_emulator_error() tells what happened;
+//                                   and int aitc_emulator_parameters_<entry>(size_t* bytes, int room), the parameters' number and sizes
 #pragma once
 #include <tuple>
 
@@ -65,6 +66,11 @@ inline std::string& last_error() {
   static thread_local std::string text;
   return text;
 }
+template <class... P> inline int parameter_bytes(void (*)(P...), size_t* bytes, int room) {
+  const size_t all[] = {sizeof(std::decay_t<P>)..., 0};
+  for (int i = 0; i < int(sizeof...(P)) && i < room; ++i) bytes[i] = all[i];
+  return int(sizeof...(P));
+}
 template <class Entry> inline int launch_guarded(Entry entry, const unsigned* dims, size_t smem_bytes, void** arguments) {
   try {
     launch_pointers(entry, Launch({dims[0], dims[1], dims[2]}, {dims[3], dims[4], dims[5]}, {dims[6], dims[7], dims[8]}, smem_bytes), arguments);
@@ -81,4 +87,7 @@ extern "C" inline __attribute__((used, visibility("default"))) const char* aitc_
 #define AITC_EMULATOR_ENTRY(entry)                                                                             \
   extern "C" __attribute__((visibility("default"))) int aitc_emulator_launch_##entry(const unsigned* dims, size_t smem_bytes, void** arguments) {      \
     return ::emu::launch_guarded(&entry, dims, smem_bytes, arguments);                                         \
+  }                                                                                                            \
+  extern "C" __attribute__((visibility("default"))) int aitc_emulator_parameters_##entry(size_t* bytes, int room) { \
+    return ::emu::parameter_bytes(&entry, bytes, room);                                                        \
   }
