@@ -61,7 +61,10 @@ def _compile(source: str, isa: str) -> ctypes.CDLL | str:
     file, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
     file.write_text(text)
     done = subprocess.run(
-        ["g++", *COMMON, *FLAGS[isa].split(), f"-I{INCLUDE}", str(file), "-o", str(library)], capture_output=True, text=True, check=False
+        ["g++", *COMMON, *FLAGS[isa].split(), f"-I{INCLUDE}", str(file), "-o", str(library)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stderr[:4000] if done.returncode else ctypes.CDLL(str(library))
 
@@ -130,4 +133,6 @@ def assert_sums(result: np.ndarray, expected: np.ndarray, magnitude: np.ndarray)
     eps = np.finfo(result.dtype).eps
     assert np.isfinite(result).all(), "some results were never written"
     error = np.abs(result - expected) / (magnitude + np.finfo(result.dtype).tiny)
-    assert error.size == 0 or error.max() < 8 * eps, f"largest error {error.max() / eps:.1f} eps of the sum of absolute products"
+    assert error.size == 0 or error.max() < 8 * eps, (
+        f"largest error {error.max() / eps:.1f} eps of the sum of absolute products"
+    )

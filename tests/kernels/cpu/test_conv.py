@@ -36,7 +36,8 @@ class Case:
     def output(self) -> Triple:
         end = self.pad if self.pad_end is None else self.pad_end
         sizes = [
-            (self.image[i] + self.pad[i] + end[i] - self.dilation[i] * (self.window[i] - 1) - 1) // self.stride[i] + 1 for i in range(3)
+            (self.image[i] + self.pad[i] + end[i] - self.dilation[i] * (self.window[i] - 1) - 1) // self.stride[i] + 1
+            for i in range(3)
         ]
         return sizes[0], sizes[1], sizes[2]
 
@@ -45,9 +46,11 @@ CASES = (
     Case((1, 7, 7), 64, 32), Case((1, 9, 5), 33, 17, (1, 3, 3), pad=(0, 1, 1)), Case((1, 14, 14), 8, 40, (1, 3, 3), pad=(0, 1, 1)),
     Case((1, 31, 33), 3, 64, (1, 7, 7), (1, 2, 2), pad=(0, 3, 3)), Case((1, 32, 31), 1, 6, (1, 5, 5), pad=(0, 2, 2)),
     Case((1, 12, 12), 16, 48, (1, 3, 3), (1, 2, 2), pad=(0, 0, 0), pad_end=(0, 1, 1)),
-    Case((1, 13, 11), 16, 16, (1, 3, 3), dilation=(1, 2, 3), pad=(0, 2, 3)), Case((1, 8, 8), 4, 4, (1, 3, 3), dilation=(1, 2, 2), pad=(0, 2, 2)),
+    Case((1, 13, 11), 16, 16, (1, 3, 3), dilation=(1, 2, 3), pad=(0, 2, 3)),
+    Case((1, 8, 8), 4, 4, (1, 3, 3), dilation=(1, 2, 2), pad=(0, 2, 2)),
     Case((1, 10, 10), 8, 4, (1, 3, 3), pad=(0, 1, 1), groups=4), Case((1, 6, 7), 2, 33, (1, 2, 2), groups=3, batch=2),
-    Case((1, 5, 6), 1024, 33), Case((1, 9, 9), 32, 64, stride=(1, 2, 2), batch=3), Case((1, 1, 50), 20, 24, (1, 1, 5), (1, 1, 2), pad=(0, 0, 2)),
+    Case((1, 5, 6), 1024, 33), Case((1, 9, 9), 32, 64, stride=(1, 2, 2), batch=3),
+    Case((1, 1, 50), 20, 24, (1, 1, 5), (1, 1, 2), pad=(0, 0, 2)),
     Case((6, 5, 7), 8, 20, (3, 3, 3), pad=(1, 1, 1)), Case((5, 8, 6), 3, 16, (2, 3, 1), (2, 1, 2), (1, 1, 1), (0, 1, 0), batch=2),
     Case((1, 9, 9), 16, 24, (1, 3, 3), pad=(0, 1, 1), batch=2, dynamic=True), Case((1, 1, 1), 40, 10, dynamic=True),
     Case((1, 4, 3), 5, 7, (1, 3, 3), pad=(0, 1, 1), dynamic=True, groups=2), Case((1, 8, 8), 16, 40, (1, 3, 3), pad=(0, 1, 1), gap=7),
@@ -62,7 +65,8 @@ CASES = (
     Case((1, 6, 6), 31, window=(1, 3, 3)), Case((1, 6, 6), 33, window=(1, 3, 3), pad=(0, 1, 1), dynamic=True),
     Case((1, 8, 8), 40, window=(1, 3, 3), dilation=(1, 2, 2), pad=(0, 2, 2)), Case((1, 1, 40), 12, window=(1, 1, 7), pad=(0, 0, 3)),
     Case((4, 5, 6), 17, window=(3, 3, 3), pad=(1, 1, 1)), Case((1, 6, 6), 16, window=(1, 3, 3), pad=(0, 1, 1), x="half_t", w="half_t"),
-    Case((1, 6, 6), 20, window=(1, 3, 3), pad=(0, 1, 1), x="uint8_t", w="int8_t"), Case((1, 6, 6), 48, window=(1, 3, 3), pad=(0, 1, 1), gap=9),
+    Case((1, 6, 6), 20, window=(1, 3, 3), pad=(0, 1, 1), x="uint8_t", w="int8_t"),
+    Case((1, 6, 6), 48, window=(1, 3, 3), pad=(0, 1, 1), gap=9),
     Case((1, 40, 40), 96, window=(1, 3, 3), pad=(0, 1, 1), x="double", w="double"),
 )  # fmt: skip
 
@@ -76,13 +80,15 @@ def struct(name: str, members: dict[str, int], dynamic: bool) -> str:
 def source(i: int, case: Case) -> str:
     depthwise = case.K == 0
     channels = case.C * case.groups + case.gap
-    (D, H, W), (O, P, Q) = case.image, case.output
-    sizes = {"batch": case.batch, "D": D, "H": H, "W": W, "O": O, "P": P, "Q": Q, "C": case.C}
+    (D, H, W), out = case.image, case.output
+    sizes = {"batch": case.batch, "D": D, "H": H, "W": W, "O": out[0], "P": out[1], "Q": out[2], "C": case.C}
     if not depthwise:
         sizes |= {"K": case.K, "groups": case.groups}
     names = [("T", "R", "S")] + [(f"{kind}_d", f"{kind}_h", f"{kind}_w") for kind in ("stride", "dilation", "pad")]
     window = {
-        n: v for group, numbers in zip(names, (case.window, case.stride, case.dilation, case.pad), strict=True) for n, v in zip(group, numbers, strict=True)
+        n: v
+        for group, numbers in zip(names, (case.window, case.stride, case.dilation, case.pad), strict=True)
+        for n, v in zip(group, numbers, strict=True)
     }
     depth = case.window[0] * case.window[1] * case.window[2] * case.C
     cols = case.C if depthwise else case.K
@@ -92,7 +98,11 @@ def source(i: int, case: Case) -> str:
         if case.packed
         else f"static constexpr Major major = Major::K; static constexpr int64_t stride_row = 1, stride_col = {depth};"
     )
-    matrix = "" if depthwise else f"{kind} AITC_FN const type* matrix(int group) const {{ return data + group * int64_t({step}); }}"
+    matrix = (
+        ""
+        if depthwise
+        else f"{kind} AITC_FN const type* matrix(int group) const {{ return data + group * int64_t({step}); }}"
+    )
     S = sum_type(case.x, case.w)
 
     def make(name: str, members: dict[str, int]) -> str:
@@ -104,7 +114,8 @@ namespace case_{i} {{
 {struct("Window", window, case.dynamic)}
 struct X {{
   using type = {case.x};
-  static constexpr int64_t stride_n = {D * H * W * channels}, stride_d = {H * W * channels}, stride_h = {W * channels}, stride_w = {channels};
+  static constexpr int64_t stride_n = {D * H * W * channels}, stride_d = {H * W * channels}, stride_h = {W * channels},
+                           stride_w = {channels};
   const type* data;
 }};
 struct Filter {{ using type = {case.w}; const type* data; {matrix} }};
@@ -137,12 +148,20 @@ SOURCE = '#include "aitc/cpu/conv.h"\n#include "aitc/cpu/depthwise.h"\nusing nam
 
 def reference(case: Case, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """x (N, D, H, W, groups, C), w (groups, K, T, R, S, C) -> (N, O, P, Q, groups, K); depthwise: K of one channel each."""
-    big = [(0, 0)] + [(case.pad[i], case.stride[i] * case.output[i] + case.dilation[i] * case.window[i]) for i in range(3)] + [(0, 0), (0, 0)]
+    big = (
+        [(0, 0)]
+        + [(case.pad[i], case.stride[i] * case.output[i] + case.dilation[i] * case.window[i]) for i in range(3)]
+        + [(0, 0), (0, 0)]
+    )
     padded = np.pad(x, big)
     total = None
     for tap in np.ndindex(*case.window):
         cut = tuple(
-            slice(tap[i] * case.dilation[i], tap[i] * case.dilation[i] + case.stride[i] * (case.output[i] - 1) + 1, case.stride[i])
+            slice(
+                tap[i] * case.dilation[i],
+                tap[i] * case.dilation[i] + case.stride[i] * (case.output[i] - 1) + 1,
+                case.stride[i],
+            )
             for i in range(3)
         )
         part = np.einsum("ndhwgc,gkc->ndhwgk", padded[(slice(None), *cut)], w[(slice(None), slice(None), *tap)])
@@ -152,7 +171,9 @@ def reference(case: Case, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("i", range(len(CASES)), ids=[f"{i}-{'conv' if c.K else 'depthwise'}" for i, c in enumerate(CASES)])
+@pytest.mark.parametrize(
+    "i", range(len(CASES)), ids=[f"{i}-{'conv' if c.K else 'depthwise'}" for i, c in enumerate(CASES)]
+)
 def test_conv(i: int, isa: str) -> None:
     case = CASES[i]
     library = build(SOURCE, isa)
@@ -169,7 +190,12 @@ def test_conv(i: int, isa: str) -> None:
     elif case.packed:
         b = w.reshape(groups, K, taps * C).transpose(0, 2, 1)
         columns = -(-K // 32) * 32
-        filters = np.pad(b, ((0, 0), (0, 0), (0, columns - K))).reshape(groups, taps * C, columns // 32, 32).transpose(0, 2, 1, 3).copy()
+        filters = (
+            np.pad(b, ((0, 0), (0, 0), (0, columns - K)))
+            .reshape(groups, taps * C, columns // 32, 32)
+            .transpose(0, 2, 1, 3)
+            .copy()
+        )
     else:
         filters = w
     pixels = case.batch * int(np.prod(case.output))

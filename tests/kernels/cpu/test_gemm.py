@@ -49,8 +49,15 @@ CASES = (
 
 def strides(case: Case) -> tuple[int, int, int, int]:
     """Row and column stride of A and of unpacked B."""
-    a_row, a_col = {"K": (case.K + case.gap, 1), "M": (1, case.M + case.gap), "none": (2 * case.K + case.gap, 2)}[case.a_major]
-    b_row, b_col = {"N": (case.N + case.gap, 1), "K": (1, case.K + case.gap), "none": (2 * case.N, 2), "packed": (0, 0)}[case.b_form]
+    a_row, a_col = {"K": (case.K + case.gap, 1), "M": (1, case.M + case.gap), "none": (2 * case.K + case.gap, 2)}[
+        case.a_major
+    ]
+    b_row, b_col = {
+        "N": (case.N + case.gap, 1),
+        "K": (1, case.K + case.gap),
+        "none": (2 * case.N, 2),
+        "packed": (0, 0),
+    }[case.b_form]
     return a_row, a_col, b_row, b_col
 
 
@@ -109,13 +116,18 @@ struct Store {{
 }};
 RUN_({i}) {{
   (void)n;
-  gemm<Tile<>>(Shape{{{arguments}}}, A{{as<const {case.a}>(p[0])}}, B{{as<const {case.b}>(p[1])}}, Store{{as<{S}>(p[2]), as<uint8_t>(p[3])}});
+  gemm<Tile<>>(Shape{{{arguments}}}, A{{as<const {case.a}>(p[0])}}, B{{as<const {case.b}>(p[1])}},
+                Store{{as<{S}>(p[2]), as<uint8_t>(p[3])}});
 }}
 }}
 """
 
 
-SOURCE = '#include "aitc/cpu/gemm.h"\nusing namespace aitc;\n' + PROLOGUE + "".join(source(i, c) for i, c in enumerate(CASES))
+SOURCE = (
+    '#include "aitc/cpu/gemm.h"\nusing namespace aitc;\n'
+    + PROLOGUE
+    + "".join(source(i, c) for i, c in enumerate(CASES))
+)
 
 
 def laid_out(x: np.ndarray, row: int, col: int, step: int) -> np.ndarray:
@@ -137,7 +149,12 @@ def test_gemm(i: int, isa: str) -> None:
     a_stored = laid_out(a, a_row, a_col, extent(case.M, case.K, a_row, a_col))
     if case.b_form == "packed":
         n = -(-case.N // 32) * 32
-        b_stored = np.pad(b, ((0, 0), (0, 0), (0, n - case.N))).reshape(case.batch, case.K, n // 32, 32).transpose(0, 2, 1, 3).copy()
+        b_stored = (
+            np.pad(b, ((0, 0), (0, 0), (0, n - case.N)))
+            .reshape(case.batch, case.K, n // 32, 32)
+            .transpose(0, 2, 1, 3)
+            .copy()
+        )
     else:
         b_stored = laid_out(b, b_row, b_col, extent(case.K, case.N, b_row, b_col))
     dtype = STORAGE[sum_type(case.a, case.b)]

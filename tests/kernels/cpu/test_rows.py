@@ -9,12 +9,25 @@ from .library import HAVE_COMPILER, ISAS, PROLOGUE, build, call
 
 pytestmark = pytest.mark.skipif(not HAVE_COMPILER, reason="no g++")
 
-SIZES = ((1, 1), (1, 31), (3, 32), (5, 33), (2, 64), (33, 65), (130, 7), (1, 70001), (2, 40000), (65, 200), (70, 1000))  # rows, K
+SIZES = (
+    (1, 1),
+    (1, 31),
+    (3, 32),
+    (5, 33),
+    (2, 64),
+    (33, 65),
+    (130, 7),
+    (1, 70001),
+    (2, 40000),
+    (65, 200),
+    (70, 1000),
+)  # rows, K
 
 # ---- reduce ----------------------------------------------------------------------------------------------------------------
 
 OPERATIONS = {
-    "Sum": lambda x: x.sum(1), "Mean": lambda x: x.mean(1), "Max": lambda x: x.max(1), "Min": lambda x: x.min(1), "Prod": lambda x: x.prod(1),
+    "Sum": lambda x: x.sum(1), "Mean": lambda x: x.mean(1), "Max": lambda x: x.max(1), "Min": lambda x: x.min(1),
+    "Prod": lambda x: x.prod(1),
     "SumSquare": lambda x: (x * x).sum(1), "L1": lambda x: np.abs(x).sum(1), "L2": lambda x: np.sqrt((x * x).sum(1)),
     "LogSum": lambda x: np.log(x.sum(1)), "LogSumExp": lambda x: np.log(np.exp(x - x.max(1, keepdims=True)).sum(1)) + x.max(1),
     "ArgMax<>": lambda x: x.argmax(1), "ArgMin<>": lambda x: x.argmin(1),
@@ -106,7 +119,11 @@ def test_reduce(i: int, isa: str) -> None:
         eps = np.finfo(dtype).eps
         scale = np.abs(exact).sum(1) / (K if op == "Mean" else 1) if op in ("Sum", "Mean") else np.abs(expected) + 1
         growth = 8 + 2 * np.sqrt(K) if op == "Prod" else 8
-        assert (np.abs(y - expected) <= growth * eps * scale).all(), (rows, K, np.abs((y - expected) / scale).max() / eps)
+        assert (np.abs(y - expected) <= growth * eps * scale).all(), (
+            rows,
+            K,
+            np.abs((y - expected) / scale).max() / eps,
+        )
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -131,7 +148,13 @@ def test_reduce_keeps_nan_and_infinity(isa: str) -> None:
 NORMALIZATIONS = [
     (form, op, c_type)
     for form in ("rows", "columns")
-    for op, c_type in (("Softmax{}", "float"), ("LogSoftmax{}", "float"), ("LayerNorm{1e-5f}", "float"), ("RMSNorm{1e-6f}", "float"), ("LayerNorm{1e-5f}", "double"))
+    for op, c_type in (
+        ("Softmax{}", "float"),
+        ("LogSoftmax{}", "float"),
+        ("LayerNorm{1e-5f}", "float"),
+        ("RMSNorm{1e-6f}", "float"),
+        ("LayerNorm{1e-5f}", "double"),
+    )
 ]
 
 
@@ -241,7 +264,8 @@ struct Store {{
   }}
 }};
 RUN_({i}) {{
-  transpose(Shape{{int(n[0]), int(n[1]), int(n[2])}}, Load{{as<const {t}>(p[0]), n[1], n[2]}}, Store{{as<{t}>(p[1]), as<uint8_t>(p[2]), n[1], n[2]}});
+  transpose(Shape{{int(n[0]), int(n[1]), int(n[2])}}, Load{{as<const {t}>(p[0]), n[1], n[2]}},
+            Store{{as<{t}>(p[1]), as<uint8_t>(p[2]), n[1], n[2]}});
 }}
 }}
 """ for i, t in enumerate(TRANSPOSED))  # fmt: skip
@@ -253,7 +277,15 @@ def test_transpose(i: int, isa: str) -> None:
     library = build(TRANSPOSE_SOURCE, isa)
     dtype = {1: np.int8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[(1, 2, 4, 8)[i]]
     rng = np.random.default_rng(i)
-    for batch, rows, cols in ((1, 1, 1), (2, 31, 33), (1, 64, 64), (3, 65, 130), (1, 3, 1000), (2, 1000, 3), (1, 200, 17)):
+    for batch, rows, cols in (
+        (1, 1, 1),
+        (2, 31, 33),
+        (1, 64, 64),
+        (3, 65, 130),
+        (1, 3, 1000),
+        (2, 1000, 3),
+        (1, 200, 17),
+    ):
         x = rng.integers(0, 100, (batch, rows, cols)).astype(dtype)
         y, hits = np.full((batch, cols, rows), 111, dtype), np.zeros((batch, cols, rows), np.uint8)
         call(library, f"run_{i}", (x, y, hits), (batch, rows, cols))
