@@ -11,7 +11,15 @@ MEMORY_AUTO, MEMORY_HOST, MEMORY_DEVICE = range(3)
 
 
 class Symbol(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("lo", c_int64), ("hi", c_int64), ("multiple_of", c_int64), ("hint", c_int64), ("input", c_int32), ("axis", c_int32)]
+    _fields_ = [
+        ("name", c_char_p),
+        ("lo", c_int64),
+        ("hi", c_int64),
+        ("multiple_of", c_int64),
+        ("hint", c_int64),
+        ("input", c_int32),
+        ("axis", c_int32),
+    ]
 
 
 class Axis(ctypes.Structure):
@@ -23,7 +31,13 @@ class Port(ctypes.Structure):
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", c_void_p), ("shape", POINTER(c_int64)), ("rank", c_int32), ("dtype", c_int32), ("memory", c_int32)]
+    _fields_ = [
+        ("data", c_void_p),
+        ("shape", POINTER(c_int64)),
+        ("rank", c_int32),
+        ("dtype", c_int32),
+        ("memory", c_int32),
+    ]
 
 
 _Status = c_int
@@ -54,7 +68,12 @@ class Model(ctypes.Structure):
         ("device_name", ctypes.CFUNCTYPE(c_char_p, _Instance)),
         ("output_shapes", ctypes.CFUNCTYPE(_Status, POINTER(Tensor), c_size_t, POINTER(c_int64))),
         ("run", ctypes.CFUNCTYPE(_Status, _Instance, POINTER(Tensor), c_size_t, POINTER(Tensor), c_size_t, c_void_p)),
-        ("bench", ctypes.CFUNCTYPE(_Status, _Instance, POINTER(Tensor), c_size_t, c_int, c_int, POINTER(c_double), POINTER(c_double))),
+        (
+            "bench",
+            ctypes.CFUNCTYPE(
+                _Status, _Instance, POINTER(Tensor), c_size_t, c_int, c_int, POINTER(c_double), POINTER(c_double)
+            ),
+        ),
         ("allocate", ctypes.CFUNCTYPE(_Status, c_int, c_size_t, POINTER(c_void_p))),
         ("release", ctypes.CFUNCTYPE(None, c_int, c_void_p)),
         ("copy", ctypes.CFUNCTYPE(_Status, c_int, c_void_p, c_void_p, c_size_t)),

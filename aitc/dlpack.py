@@ -59,12 +59,16 @@ class View:
 
 
 def view(producer: Any, stream: int | None = None) -> View:
-    """What ``producer.__dlpack__`` exports; its work on other streams is ordered before ``stream``. Raises ValueError for strided tensors."""
+    """What ``producer.__dlpack__`` exports, its pending work ordered before ``stream``. Raises ValueError for strided tensors."""
     capsule = producer.__dlpack__(stream=stream) if stream is not None else producer.__dlpack__()
     address = _pointer(capsule, b"dltensor")
     t = ctypes.cast(address, POINTER(_Managed)).contents.tensor
     shape = tuple(t.shape[i] for i in range(t.ndim))
-    if t.strides and any(size > 1 and t.strides[i] != _product(shape[i + 1 :]) for i, size in enumerate(shape)) and 0 not in shape:
+    if (
+        t.strides
+        and any(size > 1 and t.strides[i] != _product(shape[i + 1 :]) for i, size in enumerate(shape))
+        and 0 not in shape
+    ):
         raise ValueError(f"a tensor of shape {shape} is not contiguous: make it so first")
     found = [d for d in dtypes.ALL if d is dtypes.BF16 and t.code == _BFLOAT] or [
         d for d in dtypes.ALL if _CODES.get(d.kind) == t.code and d.bits == t.bits and d is not dtypes.BF16
@@ -99,7 +103,9 @@ def export(owner: Any, address: int, shape: tuple[int, ...], dtype: DType, devic
     """A DLPack capsule over memory that lives as long as ``owner``, which the consumer keeps alive."""
     sizes = (c_int64 * max(1, len(shape)))(*shape)
     code = _BFLOAT if dtype is dtypes.BF16 else _CODES[dtype.kind]
-    tensor = _Tensor(address, device_type, device_id, len(shape), code, dtype.bits, 1, ctypes.cast(sizes, POINTER(c_int64)), None, 0)
+    tensor = _Tensor(
+        address, device_type, device_id, len(shape), code, dtype.bits, 1, ctypes.cast(sizes, POINTER(c_int64)), None, 0
+    )
     managed = _Managed(tensor, None, _delete)
     where = ctypes.addressof(managed)
     _exported[where] = (managed, sizes, owner)

@@ -19,7 +19,11 @@ from aitc.ir import dtype as dtypes
 from aitc.ir.dtype import DType
 
 _EXITS = {abi.BAD_ARGUMENT: Exit.USAGE, abi.BAD_INPUT: Exit.USAGE, abi.FILE_ERROR: Exit.IO, abi.INTERNAL: Exit.INTERNAL}
-_DEVICES = {"cpu": (dlpack.CPU, dlpack.CUDA_HOST, dlpack.ROCM_HOST), "cuda": (dlpack.CUDA, dlpack.CUDA_MANAGED), "hip": (dlpack.ROCM,)}
+_DEVICES = {
+    "cpu": (dlpack.CPU, dlpack.CUDA_HOST, dlpack.ROCM_HOST),
+    "cuda": (dlpack.CUDA, dlpack.CUDA_MANAGED),
+    "hip": (dlpack.ROCM,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +60,22 @@ def load(path: str | Path, device: int = 0, weights: str | Path | None = None) -
 def _library(path: Path) -> Path:
     if not path.is_dir():
         if not path.is_file():
-            raise AitcError(Diagnostic("R01", f"{path} does not exist", help="give the folder that `aitc compile -o` wrote"), Exit.IO)
+            raise AitcError(
+                Diagnostic("R01", f"{path} does not exist", help="give the folder that `aitc compile -o` wrote"),
+                Exit.IO,
+            )
         return path
     found = sorted(path.glob("lib*.so"))
     if len(found) != 1:
         names = ", ".join(f.name for f in found) or "none"
-        raise AitcError(Diagnostic("R01", f"{path} holds not one compiled library, but {names}", help="name the library itself" if found else ""), Exit.IO)
+        raise AitcError(
+            Diagnostic(
+                "R01",
+                f"{path} holds not one compiled library, but {names}",
+                help="name the library itself" if found else "",
+            ),
+            Exit.IO,
+        )
     return found[0]
 
 
@@ -130,7 +144,8 @@ class Model:
         self.inputs = tuple(_port(t.inputs[i]) for i in range(t.input_count))
         self.outputs = tuple(_port(t.outputs[i]) for i in range(t.output_count))
         self.dims = tuple(
-            Symbol(s.name.decode(), s.lo, s.hi, s.multiple_of, s.hint, s.input, s.axis) for s in (t.symbols[i] for i in range(t.symbol_count))
+            Symbol(s.name.decode(), s.lo, s.hi, s.multiple_of, s.hint, s.input, s.axis)
+            for s in (t.symbols[i] for i in range(t.symbol_count))
         )
         self.launches = tuple(t.launches[i].decode() for i in range(t.launch_count))
         self._check(t.create(device, str(weights).encode() if weights else None, byref(self._handle)))
@@ -139,16 +154,21 @@ class Model:
     def __call__(self, *arrays: Any, **by_name: Any) -> list[Any]:
         """Runs the model on ``arrays`` in graph order, or given by name; returns the outputs in graph order.
 
-        numpy arrays give numpy arrays; torch tensors give torch tensors on the same device, without a copy and on torch's current stream; other
-        device arrays with DLPack give ``DeviceArray``s. Raises AitcError (USAGE) that names the input, expected and given.
+        numpy arrays give numpy arrays; torch tensors give torch tensors on the same device, without a copy and on torch's current
+        stream; other device arrays with DLPack give ``DeviceArray``s. Raises AitcError (USAGE) that names the input, expected and given.
         """
         return self.run(self._ordered(arrays, by_name))
 
     def run(self, arrays: Sequence[Any], stream: int | None = None) -> list[Any]:
-        """Like a call, on ``stream`` (a cudaStream_t or hipStream_t as an integer; None: torch's current one if torch's tensors are given, else the default)."""
+        """Like a call, on ``stream``: a cudaStream_t or hipStream_t as an integer (None: torch's current one, or the default)."""
         if len(arrays) != len(self.inputs):
             names = ", ".join(p.name for p in self.inputs)
-            raise AitcError(Diagnostic("R02", f"{self.name} takes {len(self.inputs)} inputs, given {len(arrays)}; they are {names}"), Exit.USAGE)
+            raise AitcError(
+                Diagnostic(
+                    "R02", f"{self.name} takes {len(self.inputs)} inputs, given {len(arrays)}; they are {names}"
+                ),
+                Exit.USAGE,
+            )
         torch = _torch(arrays)
         on_device = any(_on_device(a) for a in arrays)
         if stream is None and on_device and torch is not None:
@@ -160,16 +180,23 @@ class Model:
             shapes = self._output_shapes(operands)
             results = [self._empty(p, s, torch, on_device) for p, s in zip(self.outputs, shapes, strict=True)]
             targets = [self._operand(r, p, stream) for r, p in zip(results, self.outputs, strict=True)]
-            status = self._table.run(self._handle, _tensors(operands), len(operands), _tensors(targets), len(targets), stream)
+            status = self._table.run(
+                self._handle, _tensors(operands), len(operands), _tensors(targets), len(targets), stream
+            )
             self._check(status)
         return results
 
     def output_shapes(self, *shapes: Sequence[int]) -> list[tuple[int, ...]]:
         """The outputs' shapes for inputs of these shapes."""
-        return self._output_shapes([_Operand(0, tuple(s), p.dtype.onnx, abi.MEMORY_HOST, None) for s, p in zip(shapes, self.inputs, strict=False)])
+        return self._output_shapes(
+            [
+                _Operand(0, tuple(s), p.dtype.onnx, abi.MEMORY_HOST, None)
+                for s, p in zip(shapes, self.inputs, strict=False)
+            ]
+        )
 
     def random_inputs(self, seed: int = 0, **sizes: int) -> list[np.ndarray]:
-        """Made-up inputs that fit types and uses (ids within their limit, masks of 0 and 1, images in [0, 1)). ``sizes``: of dims, else their hints."""
+        """Made-up inputs that fit types and uses: ids below their limit, masks of 0 and 1, images in [0, 1). ``sizes``: of dims."""
         rng = np.random.default_rng(seed)
         values = {s.name: sizes.get(s.name, s.hint) for s in self.dims}
         return [_random(p, tuple(values[d] if isinstance(d, str) else d for d in p.shape), rng) for p in self.inputs]
@@ -178,15 +205,26 @@ class Model:
         """Seconds of each of ``iters`` runs after ``warmup`` untimed ones, on data that already is on the device."""
         return self._bench(iters, warmup, inputs, False)[0]
 
-    def profile(self, iters: int = 20, warmup: int = 3, inputs: Sequence[np.ndarray] | None = None) -> list[tuple[str, float]]:
+    def profile(
+        self, iters: int = 20, warmup: int = 3, inputs: Sequence[np.ndarray] | None = None
+    ) -> list[tuple[str, float]]:
         """(launch, mean seconds) in order, each timed by itself: the sum is more than a run takes."""
         return list(zip(self.launches, self._bench(iters, warmup, inputs, True)[1], strict=True))
 
-    def _bench(self, iters: int, warmup: int, inputs: Sequence[np.ndarray] | None, each: bool) -> tuple[list[float], list[float]]:
-        operands = [self._operand(np.asarray(a), p, None) for a, p in zip(inputs or self.random_inputs(), self.inputs, strict=True)]
+    def _bench(
+        self, iters: int, warmup: int, inputs: Sequence[np.ndarray] | None, each: bool
+    ) -> tuple[list[float], list[float]]:
+        operands = [
+            self._operand(np.asarray(a), p, None)
+            for a, p in zip(inputs or self.random_inputs(), self.inputs, strict=True)
+        ]
         seconds, launches = (c_double * max(1, iters))(), (c_double * max(1, len(self.launches)))()
         with self._lock:
-            self._check(self._table.bench(self._handle, _tensors(operands), len(operands), warmup, iters, seconds, launches if each else None))
+            self._check(
+                self._table.bench(
+                    self._handle, _tensors(operands), len(operands), warmup, iters, seconds, launches if each else None
+                )
+            )
         return list(seconds)[:iters], list(launches)[: len(self.launches)]
 
     def close(self) -> None:
@@ -207,7 +245,10 @@ class Model:
             self.close()
 
     def __repr__(self) -> str:
-        ports = (", ".join(f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]" for p in group) for group in (self.inputs, self.outputs))
+        ports = (
+            ", ".join(f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]" for p in group)
+            for group in (self.inputs, self.outputs)
+        )
         return f"<{self.name}({next(ports)}) -> ({next(ports)}) on {self.device_name}>"
 
     # ---- helpers
@@ -215,7 +256,9 @@ class Model:
     def _check(self, status: int) -> None:
         if status != abi.OK:
             code = "R02" if status in (abi.BAD_ARGUMENT, abi.BAD_INPUT) else "R03"
-            raise AitcError(Diagnostic(code, self._table.last_error().decode(errors="replace")), _EXITS.get(status, Exit.RUNTIME))
+            raise AitcError(
+                Diagnostic(code, self._table.last_error().decode(errors="replace")), _EXITS.get(status, Exit.RUNTIME)
+            )
 
     def _ordered(self, arrays: Sequence[Any], by_name: dict[str, Any]) -> list[Any]:
         names = [p.name for p in self.inputs]
@@ -226,14 +269,20 @@ class Model:
         missing = [n for n in names[len(arrays) :] if n not in by_name]
         for problem, which in (("has no input", unknown), ("got twice", doubled), ("needs", missing)):
             if which:
-                raise AitcError(Diagnostic("R02", f"{self.name} {problem} {', '.join(which)}; its inputs are {', '.join(names)}"), Exit.USAGE)
+                raise AitcError(
+                    Diagnostic("R02", f"{self.name} {problem} {', '.join(which)}; its inputs are {', '.join(names)}"),
+                    Exit.USAGE,
+                )
         return [*arrays, *(by_name[n] for n in names[len(arrays) :])]
 
     def _operand(self, array: Any, port: Port, stream: int | None) -> _Operand:
         try:
             return self._accept(array, port, stream)
         except (ValueError, TypeError, BufferError, KeyError) as e:
-            raise AitcError(Diagnostic("R02", f'"{port.name}": a {type(array).__name__} cannot be used as a tensor: {e}'), Exit.USAGE) from e
+            raise AitcError(
+                Diagnostic("R02", f'"{port.name}": a {type(array).__name__} cannot be used as a tensor: {e}'),
+                Exit.USAGE,
+            ) from e
 
     def _accept(self, array: Any, port: Port, stream: int | None) -> _Operand:
         if isinstance(array, DeviceArray):
@@ -242,13 +291,25 @@ class Model:
         if torch is not None and isinstance(array, torch.Tensor):
             tensor = array.detach().contiguous()
             dtype = _torch_dtypes(torch)[tensor.dtype]
-            self._same_device(port, tensor.device.type if tensor.device.type != "cuda" else self.api if self.api != "cpu" else "cuda", tensor.device.index)
+            self._same_device(
+                port,
+                tensor.device.type if tensor.device.type != "cuda" else self.api if self.api != "cpu" else "cuda",
+                tensor.device.index,
+            )
             memory = abi.MEMORY_HOST if tensor.device.type == "cpu" else abi.MEMORY_DEVICE
             return _Operand(tensor.data_ptr(), tuple(tensor.shape), dtype.onnx, memory, tensor)
-        if not isinstance(array, np.ndarray) and hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] != dlpack.CPU:
+        if (
+            not isinstance(array, np.ndarray)
+            and hasattr(array, "__dlpack_device__")
+            and array.__dlpack_device__()[0] != dlpack.CPU
+        ):
             v = dlpack.view(array, 1 if not stream and self.api == "cuda" else stream)
             host = v.device_type in _DEVICES["cpu"]
-            self._same_device(port, "cpu" if host else next((a for a, d in _DEVICES.items() if v.device_type in d), "unknown"), v.device_id)
+            self._same_device(
+                port,
+                "cpu" if host else next((a for a, d in _DEVICES.items() if v.device_type in d), "unknown"),
+                v.device_id,
+            )
             return _Operand(v.address, v.shape, v.dtype.onnx, abi.MEMORY_HOST if host else abi.MEMORY_DEVICE, v)
         if not isinstance(array, np.ndarray):
             array = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array, port.dtype.numpy)
@@ -261,7 +322,9 @@ class Model:
 
     def _same_device(self, port: Port, kind: str, index: int | None) -> None:
         if kind != "cpu" and (kind != self.api or (index or 0) != self.device):
-            message = f'"{port.name}" is on {kind} device {index or 0}, {self.name} runs on {self.api} device {self.device}'
+            message = (
+                f'"{port.name}" is on {kind} device {index or 0}, {self.name} runs on {self.api} device {self.device}'
+            )
             raise AitcError(Diagnostic("R02", message), Exit.USAGE)
 
     def _output_shapes(self, operands: Sequence[_Operand]) -> list[tuple[int, ...]]:
@@ -274,7 +337,9 @@ class Model:
     def _empty(self, port: Port, shape: tuple[int, ...], torch: Any, on_device: bool) -> Any:
         if torch is not None:
             place = f"cuda:{self.device}" if on_device else "cpu"
-            return torch.empty(shape, dtype=next(t for t, d in _torch_dtypes(torch).items() if d is port.dtype), device=place)
+            return torch.empty(
+                shape, dtype=next(t for t, d in _torch_dtypes(torch).items() if d is port.dtype), device=place
+            )
         return DeviceArray(self, shape, port.dtype) if on_device else np.empty(shape, port.dtype.numpy)
 
 
@@ -299,13 +364,10 @@ def _torch(arrays: Sequence[Any]) -> Any:
 
 
 def _torch_dtypes(torch: Any) -> dict[Any, DType]:
-    names = {
-        "float32": dtypes.F32, "float16": dtypes.F16, "bfloat16": dtypes.BF16, "float64": dtypes.F64, "int8": dtypes.I8, "int16": dtypes.I16, "int32": dtypes.I32,
-        "int64": dtypes.I64, "uint8": dtypes.U8, "uint16": dtypes.U16, "uint32": dtypes.U32, "uint64": dtypes.U64, "bool": dtypes.BOOL, "complex64": dtypes.C64,
-        "complex128": dtypes.C128, "float8_e4m3fn": dtypes.F8E4M3FN, "float8_e4m3fnuz": dtypes.F8E4M3FNUZ, "float8_e5m2": dtypes.F8E5M2,
-        "float8_e5m2fnuz": dtypes.F8E5M2FNUZ,
-    }  # fmt: skip
-    return {getattr(torch, name): d for name, d in names.items() if hasattr(torch, name)}
+    """torch's types that have one of ours: its names are numpy's and ml_dtypes', and newer torch has more of them."""
+    return {
+        getattr(torch, d.numpy.name): d for d in dtypes.ALL if d is not dtypes.STRING and hasattr(torch, d.numpy.name)
+    }
 
 
 def _on_device(array: Any) -> bool:

@@ -11,7 +11,19 @@ from aitc.errors import Loc
 from aitc.ir import dim as dims
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import F32, I64
-from aitc.schedule.plan import Buffer, DimArg, DimSource, KernelSource, Launch, Plan, PointerArg, Port, Space, TensorMapArg, Weight
+from aitc.schedule.plan import (
+    Buffer,
+    DimArg,
+    DimSource,
+    KernelSource,
+    Launch,
+    Plan,
+    PointerArg,
+    Port,
+    Space,
+    TensorMapArg,
+    Weight,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +42,15 @@ class Context:
     threads: int = 256
 
 
-def kernel(entry: str, parameters: tuple[str, ...], members: str, body: str, construct: str, count: str, locs: tuple[Loc, ...] = ()) -> KernelSource:
+def kernel(
+    entry: str,
+    parameters: tuple[str, ...],
+    members: str,
+    body: str,
+    construct: str,
+    count: str,
+    locs: tuple[Loc, ...] = (),
+) -> KernelSource:
     """A map kernel whose body is the C++ statement ``body`` for element i."""
     struct = (
         "struct Body {",
@@ -40,7 +60,9 @@ def kernel(entry: str, parameters: tuple[str, ...], members: str, body: str, con
         "  }",
         "};",
     )
-    context = Context(entry, ("by hand",), parameters, (f"for_each<1>({count}, Body{{{construct}}});",), structs=(struct,))
+    context = Context(
+        entry, ("by hand",), parameters, (f"for_each<1>({count}, Body{{{construct}}});",), structs=(struct,)
+    )
     return KernelSource(entry, "map", "v1", "kernel", context, parameters, locs)
 
 
@@ -48,22 +70,38 @@ def loc(index: int, name: str, op_type: str) -> Loc:
     return Loc("hand.onnx", "main", index, name, op_type)
 
 
-def scale_then_shift(name: str = "hand", api: str = "cpu", target: str = "cpu", symbolic: bool = True, seed: int = 0) -> Plan:
+def scale_then_shift(
+    name: str = "hand", api: str = "cpu", target: str = "cpu", symbolic: bool = True, seed: int = 0
+) -> Plan:
     """y[batch, 4] = x[batch, 4] * scale[4] + shift[4] in two launches, and n[1] = ids + 1; the third output repeats x."""
     batch: Dim = dims.symbol("batch", 1, 8) if symbolic else 2
     rng = np.random.default_rng(seed)
     scale, shift = rng.normal(size=4).astype(np.float32), rng.normal(size=4).astype(np.float32)
+    members = "const float* x; const float* w; float* y;"
+    pointers = ("const float* x", "const float* w", "float* y")
+    mul_locs, add_locs = (loc(0, "scale", "Mul"),), (loc(1, "shift", "Add"),)
     multiply = kernel(
-        "multiply_0", ("const float* x", "const float* w", "float* y", "int64_t n"), "const float* x; const float* w; float* y;", "y[i] = x[i] * w[i % 4];", "x, w, y", "n",
-        (loc(0, "scale", "Mul"),),
-    )  # fmt: skip
-    add = kernel(
-        "add_1", ("const float* x", "const float* w", "float* y", "int n"), "const float* x; const float* w; float* y;", "y[i] = x[i] + w[i % 4];", "x, w, y", "n",
-        (loc(1, "shift", "Add"),),
-    )  # fmt: skip
-    increment = kernel("increment_2", ("const int64_t* x", "int64_t* y"), "const int64_t* x; int64_t* y;", "y[i] = x[i] + 1;", "x, y", "1", (loc(2, "", "Add"),))
+        "multiply_0", (*pointers, "int64_t n"), members, "y[i] = x[i] * w[i % 4];", "x, w, y", "n", mul_locs
+    )
+    add = kernel("add_1", (*pointers, "int n"), members, "y[i] = x[i] + w[i % 4];", "x, w, y", "n", add_locs)
+    increment = kernel(
+        "increment_2",
+        ("const int64_t* x", "int64_t* y"),
+        "const int64_t* x; int64_t* y;",
+        "y[i] = x[i] + 1;",
+        "x, y",
+        "1",
+        (loc(2, "", "Add"),),
+    )
     count = dims.mul(batch, 4)
-    grid = (dims.ceildiv(count, 256), 1, 1)
+    grid, block = (dims.ceildiv(count, 256), 1, 1), (256, 1, 1)
+
+    def binary(x: str, w: str, y: str) -> tuple[PointerArg, ...]:
+        return PointerArg("x", "float", x), PointerArg("w", "float", w), PointerArg("y", "float", y, const=False)
+
+    def unary(x: str, y: str) -> tuple[PointerArg, ...]:
+        return PointerArg("x", "int64_t", x), PointerArg("y", "int64_t", y, const=False)
+
     blob = np.concatenate([scale, np.zeros(12, np.float32), shift]).view(np.uint8)
     return Plan(
         version=1,
@@ -87,17 +125,12 @@ def scale_then_shift(name: str = "hand", api: str = "cpu", target: str = "cpu", 
         weights=(Weight("scale", F32, (4,), 0, 16, "", scale), Weight("shift", F32, (4,), 64, 16, "", shift)),
         kernels=(multiply, add, increment),
         launches=(
+            Launch("multiply_0", "multiply_0", (*binary("x", "scale", "t0"), DimArg("n", count)), grid, block, locs=multiply.locs),
             Launch(
-                "multiply_0", "multiply_0",
-                (PointerArg("x", "float", "x"), PointerArg("w", "float", "scale"), PointerArg("y", "float", "t0", const=False), DimArg("n", count)),
-                grid, (256, 1, 1), locs=multiply.locs,
+                "add_1", "add_1", (*binary("t0", "shift", "y"), DimArg("n", count, "int")), grid, block,
+                locs=add.locs, note="in a launch of its own", overlap=api == "cuda",
             ),
-            Launch(
-                "add_1", "add_1",
-                (PointerArg("x", "float", "t0"), PointerArg("w", "float", "shift"), PointerArg("y", "float", "y", const=False), DimArg("n", count, "int")),
-                grid, (256, 1, 1), locs=add.locs, note="in a launch of its own", overlap=api == "cuda",
-            ),
-            Launch("increment_2", "increment_2", (PointerArg("x", "int64_t", "ids"), PointerArg("y", "int64_t", "n", const=False)), (1, 1, 1), (32, 1, 1), locs=increment.locs),
+            Launch("increment_2", "increment_2", unary("ids", "n"), (1, 1, 1), (32, 1, 1), locs=increment.locs),
         ),
         arena_bytes=512,
         weights_bytes=80,
@@ -134,23 +167,33 @@ TILED = (
     "if (threadIdx.x == 0) {",
     '  asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(b) : "memory");',
     '  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 128;" ::"r"(b) : "memory");',
-    '  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(t), "l"(&x), "r"(0), "r"(0), "r"(b) : "memory");',
+    '  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"',
+    '               ::"r"(t), "l"(&x), "r"(0), "r"(0), "r"(b) : "memory");',
     "}",
     "__syncthreads();",
     "unsigned done = 0;",
-    'while (!done) asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(b) : "memory");',
+    "while (!done)",
+    '  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"',
+    '               : "=r"(done) : "r"(b) : "memory");',
     "y[threadIdx.x] = tile[threadIdx.x];",
 )
 
 
 def hopper_features() -> Plan:
-    """``scale_then_shift`` for sm90, and two more outputs: ``wide`` [4] of a kernel with 100 KiB of shared memory in clusters of two blocks (2031 each), and
-    ``tile`` [8, 4], x read through a tensor map (rows beyond the batch are zero)."""
+    """``scale_then_shift`` for sm90, and two more outputs: ``wide`` [4] of a kernel with 100 KiB of shared memory in clusters of two
+    blocks (2031 each), and ``tile`` [8, 4], x read through a tensor map (rows beyond the batch are zero)."""
     base = scale_then_shift("hopper", "cuda", "sm90")
     count = dims.symbol("batch", 1, 8)
 
     def raw(entry: str, parameters: tuple[str, ...], lines: tuple[str, ...]) -> KernelSource:
-        return KernelSource(entry, "hand", "v1", "kernel", Context(entry, ("by hand",), parameters, lines, ("cuda.h", "aitc/platform.h", "aitc/types.h")), parameters)
+        return KernelSource(
+            entry,
+            "hand",
+            "v1",
+            "kernel",
+            Context(entry, ("by hand",), parameters, lines, ("cuda.h", "aitc/platform.h", "aitc/types.h")),
+            parameters,
+        )
 
     wide = raw("wide_3", ("float* y",), WIDE)
     tiled = raw("tiled_4", ("const __grid_constant__ CUtensorMap x", "float* y"), TILED)
@@ -162,7 +205,17 @@ def hopper_features() -> Plan:
         kernels=(*base.kernels, wide, tiled),
         launches=(
             *base.launches,
-            Launch("wide_3", "wide_3", (PointerArg("y", "float", "wide", const=False),), (4, 1, 1), (32, 1, 1), 100 * 1024, 2),
-            Launch("tiled_4", "tiled_4", (columns, PointerArg("y", "float", "tile", const=False)), (1, 1, 1), (32, 1, 1)),
+            Launch(
+                "wide_3",
+                "wide_3",
+                (PointerArg("y", "float", "wide", const=False),),
+                (4, 1, 1),
+                (32, 1, 1),
+                100 * 1024,
+                2,
+            ),
+            Launch(
+                "tiled_4", "tiled_4", (columns, PointerArg("y", "float", "tile", const=False)), (1, 1, 1), (32, 1, 1)
+            ),
         ),
     )

@@ -49,7 +49,7 @@ def keep(source: str, entry: str) -> None:
         with open(source, "rb") as file:
             _write(entry, file.read())
     except OSError:
-        pass
+        return
 
 
 def _write(path: str, data: bytes) -> None:
@@ -59,7 +59,7 @@ def _write(path: str, data: bytes) -> None:
             file.write(data)
         os.replace(temporary, path)
     except BaseException:
-        try:
+        try:  # noqa: SIM105  (contextlib takes longer to load than the rest of this file)
             os.unlink(temporary)
         except OSError:
             pass

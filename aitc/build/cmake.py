@@ -1,7 +1,8 @@
-"""Runs CMake and Ninja on a generated project, with an object cache, a bound on parallel jobs, progress, and errors led back to ONNX nodes."""
+"""Runs CMake and Ninja on a generated project: cached objects, bounded parallel jobs, progress, and errors led back to ONNX nodes."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -29,7 +30,7 @@ JOB_BYTES = {"cpu": 500 << 20, "cuda": 700 << 20, "hip": 700 << 20}  # memory th
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """``jobs`` 0: as many as cores and memory allow. ``weights_file``: keep the weights beside the library. ``isas``: of cpu kernels, () for all."""
+    """``jobs`` 0: what cores and memory allow. ``weights_file``: weights beside the library. ``isas``: of cpu kernels, () for all."""
 
     jobs: int = 0
     weights_file: bool = False
@@ -67,7 +68,9 @@ def _available_bytes() -> int:
             available = int(match.group(1)) << 10
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
         if limit != "max":
-            available = min(available, int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii")))
+            available = min(
+                available, int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+            )
     except (OSError, ValueError):
         pass
     return max(available, 0)
@@ -83,7 +86,14 @@ def write_project(plan: Plan, files: Mapping[str, str], folder: Path, weights: b
         write_weights(plan, folder / "weights.bin")
 
 
-def build(plan: Plan, files: Mapping[str, str], out: Path, toolchain: Toolchain, options: BuildOptions = BuildOptions(), progress: Progress | None = None) -> BuildResult:
+def build(
+    plan: Plan,
+    files: Mapping[str, str],
+    out: Path,
+    toolchain: Toolchain,
+    options: BuildOptions = BuildOptions(),
+    progress: Progress | None = None,
+) -> BuildResult:
     """Builds ``files`` into ``out`` (an existing folder, usually a staged one): src/, the library, the executable and the header.
 
     Raises AitcError: TOOLCHAIN when a compiler fails, naming the ONNX nodes; IO when something cannot be written.
@@ -99,7 +109,11 @@ def build(plan: Plan, files: Mapping[str, str], out: Path, toolchain: Toolchain,
         key = _project_key(files, toolchain, options)
         compiled = cached = 0
         log = ""
-        if folder and cache.fetch(cache.entry_path(folder, key, ".so"), str(library)) and cache.fetch(cache.entry_path(folder, key, ".exe"), str(program)):
+        if (
+            folder
+            and cache.fetch(cache.entry_path(folder, key, ".so"), str(library))
+            and cache.fetch(cache.entry_path(folder, key, ".exe"), str(program))
+        ):
             cached = _object_count(plan, options)
         else:
             with tempfile.TemporaryDirectory(prefix="aitc-build-", ignore_cleanup_errors=True) as temporary:
@@ -144,7 +158,11 @@ def _counts(tree: Path) -> tuple[int, int]:
 
 def configure_arguments(toolchain: Toolchain, options: BuildOptions, launcher: bool) -> list[str]:
     """-D arguments for the generated project. The weights are appended by ``build``, so that the cached library has none."""
-    arguments = ["-DAITC_WEIGHTS=none", f"-DCMAKE_CXX_COMPILER={toolchain.cxx.path}", f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja.path}"]
+    arguments = [
+        "-DAITC_WEIGHTS=none",
+        f"-DCMAKE_CXX_COMPILER={toolchain.cxx.path}",
+        f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja.path}",
+    ]
     if launcher:
         arguments.append(f"-DAITC_LAUNCHER={sys.executable};-I;-S;{cache.__file__}")
     if toolchain.api == "cuda" and toolchain.device:
@@ -157,15 +175,42 @@ def configure_arguments(toolchain: Toolchain, options: BuildOptions, launcher: b
 
 
 def _configure_and_make(
-    plan: Plan, sources: Path, tree: Path, toolchain: Toolchain, options: BuildOptions, folder: str, progress: Progress | None
+    plan: Plan,
+    sources: Path,
+    tree: Path,
+    toolchain: Toolchain,
+    options: BuildOptions,
+    folder: str,
+    progress: Progress | None,
 ) -> str:
     tree.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "NINJA_STATUS": "[%f/%t] ", "AITC_CACHE_DIR": folder, "AITC_CACHE_TOOLCHAIN": toolchain.identity, "AITC_CACHE_LOG": str(tree / "cache.log")}
-    configure = [toolchain.cmake.path, "-S", str(sources), "-B", str(tree), "-G", "Ninja", *configure_arguments(toolchain, options, bool(folder))]
+    environment = {
+        **os.environ,
+        "NINJA_STATUS": "[%f/%t] ",
+        "AITC_CACHE_DIR": folder,
+        "AITC_CACHE_TOOLCHAIN": toolchain.identity,
+        "AITC_CACHE_LOG": str(tree / "cache.log"),
+    }
+    configure = [
+        toolchain.cmake.path,
+        "-S",
+        str(sources),
+        "-B",
+        str(tree),
+        "-G",
+        "Ninja",
+        *configure_arguments(toolchain, options, bool(folder)),
+    ]
     log: list[str] = []
     if _stream(configure, environment, log, None) != 0:
         raise AitcError(
-            Diagnostic("B03", "CMake cannot configure the generated project", stage="build", detail=tuple(_tail(log)), help="is the compiler complete? See `aitc list toolchains`"),
+            Diagnostic(
+                "B03",
+                "CMake cannot configure the generated project",
+                stage="build",
+                detail=tuple(_tail(log)),
+                help="is the compiler complete? See `aitc list toolchains`",
+            ),
             Exit.TOOLCHAIN,
         )
     jobs = options.jobs or default_jobs(plan.api)
@@ -181,10 +226,19 @@ def _configure_and_make(
     return "\n".join(log)
 
 
-def _stream(command: list[str], environment: Mapping[str, str], log: list[str], each: Callable[[str], None] | None) -> int:
+def _stream(
+    command: list[str], environment: Mapping[str, str], log: list[str], each: Callable[[str], None] | None
+) -> int:
     """Runs a command in a process group of its own, which dies with this call (Ctrl-C, errors). Returns the exit status."""
     with subprocess.Popen(
-        command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True
+        command,
+        env=dict(environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
         try:
@@ -194,10 +248,8 @@ def _stream(command: list[str], environment: Mapping[str, str], log: list[str], 
                     each(log[-1])
             return process.wait()
         except BaseException:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
-            except ProcessLookupError:
-                pass
             raise
 
 
@@ -209,17 +261,35 @@ def build_error(plan: Plan, log: list[str]) -> AitcError:
     """The failure in ninja's output, led back to the ONNX nodes that the failing file was made from."""
     text = "\n".join(log)
     if re.search(r"No space left on device", text):
-        return AitcError(Diagnostic("B04", "the disk is full", stage="build", detail=tuple(_tail(log, 4)), help="TMPDIR and AITC_CACHE_DIR say where objects go"), Exit.IO)
+        return AitcError(
+            Diagnostic(
+                "B04",
+                "the disk is full",
+                stage="build",
+                detail=tuple(_tail(log, 4)),
+                help="TMPDIR and AITC_CACHE_DIR say where objects go",
+            ),
+            Exit.IO,
+        )
     failed = _failed_kernels(text, plan.api)
     locs: dict[str, tuple[Loc, ...]] = {k.entry: k.locs for k in plan.kernels}
     errors = [t for t in log if re.search(r"\berror\b|undefined reference|fatal:", t)] or _tail(log, 8)
     if not failed:
-        return AitcError(Diagnostic("B02", "the compiler failed", stage="build", detail=tuple(errors[:12])), Exit.TOOLCHAIN)
+        return AitcError(
+            Diagnostic("B02", "the compiler failed", stage="build", detail=tuple(errors[:12])), Exit.TOOLCHAIN
+        )
     found = []
     for entry in failed:
         mine = [t for t in errors if entry in t] or errors
         found.append(
-            Diagnostic("B02", f"the compiler failed on kernel {entry}", locs.get(entry, ()), "build", tuple(mine[:6]), "this is a defect of aitc: please report it with the output of --dump")
+            Diagnostic(
+                "B02",
+                f"the compiler failed on kernel {entry}",
+                locs.get(entry, ()),
+                "build",
+                tuple(mine[:6]),
+                "this is a defect of aitc: please report it with the output of --dump",
+            )
         )
     return AitcError(found, Exit.TOOLCHAIN)
 

@@ -23,16 +23,22 @@ def io_error(error: OSError, path: Path, what: str) -> AitcError:
         errno.EPERM: "choose a folder that may be written with -o",
         errno.EROFS: "choose a folder on a disk that may be written with -o",
     }
-    return AitcError(Diagnostic("B04", f"cannot {what} {path}: {reason}", stage="build", help=helps.get(error.errno or 0, "")), Exit.IO)
+    return AitcError(
+        Diagnostic("B04", f"cannot {what} {path}: {reason}", stage="build", help=helps.get(error.errno or 0, "")),
+        Exit.IO,
+    )
 
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
-    """A new empty folder beside ``out``. When the block ends well its entries replace those of ``out`` of the same names (others stay, all of it is
-    one rename if ``out`` is new); when it raises, Ctrl-C included, ``out`` is as it was. Raises AitcError (IO)."""
+    """A new empty folder beside ``out``. When the block ends well its entries replace those of ``out`` of the same names (others stay;
+    all of it is one rename if ``out`` is new); when it raises, Ctrl-C included, ``out`` is as it was. Raises AitcError (IO)."""
     out = Path(os.path.abspath(out))
     if out.exists() and not out.is_dir():
-        raise AitcError(Diagnostic("B04", f"{out} exists and is no folder", stage="build", help="choose another folder with -o"), Exit.IO)
+        raise AitcError(
+            Diagnostic("B04", f"{out} exists and is no folder", stage="build", help="choose another folder with -o"),
+            Exit.IO,
+        )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.exists() and not os.access(out, os.W_OK):

@@ -56,7 +56,9 @@ def _run(*command: str) -> str:
     return done.stdout + done.stderr if done.returncode == 0 else ""
 
 
-def _candidates(name: str, flag: str | None, variables: tuple[tuple[str, str], ...], folders: tuple[str, ...], pip: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _candidates(
+    name: str, flag: str | None, variables: tuple[tuple[str, str], ...], folders: tuple[str, ...], pip: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
     """(path, origin) in the order of preference."""
     if flag:
         yield flag, "flag"
@@ -64,7 +66,10 @@ def _candidates(name: str, flag: str | None, variables: tuple[tuple[str, str], .
     for variable, below in variables:
         value = os.environ.get(variable)
         if value:
-            yield (os.path.join(value, below) if below else (shutil.which(value.split()[0]) or value)), f"environment {variable}"
+            yield (
+                (os.path.join(value, below) if below else (shutil.which(value.split()[0]) or value)),
+                f"environment {variable}",
+            )
     on_path = shutil.which(name)
     if on_path:
         yield on_path, "PATH"
@@ -82,7 +87,13 @@ def _candidates(name: str, flag: str | None, variables: tuple[tuple[str, str], .
         yield os.path.join(folder, name), folder
 
 
-def _find(name: str, flag: str | None, variables: tuple[tuple[str, str], ...] = (), folders: tuple[str, ...] = (), pip: tuple[str, ...] = ()) -> Tool | None:
+def _find(
+    name: str,
+    flag: str | None,
+    variables: tuple[tuple[str, str], ...] = (),
+    folders: tuple[str, ...] = (),
+    pip: tuple[str, ...] = (),
+) -> Tool | None:
     for path, origin in _candidates(name, flag, variables, folders, pip):
         if not (os.path.isfile(path) and os.access(path, os.X_OK)):
             continue
@@ -114,7 +125,11 @@ def find_cxx(flag: str | None = None) -> Tool | None:
 def find_nvcc(flag: str | None = None) -> Tool | None:
     """nvcc and the root of its toolkit (which a wrapper script hides, so nvcc itself is asked)."""
     tool = _find(
-        "nvcc", flag, (("AITC_NVCC", ""), ("CUDA_HOME", "bin/nvcc"), ("CUDA_PATH", "bin/nvcc")), ("/usr/local/cuda/bin", "/opt/cuda/bin"), ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12")
+        "nvcc",
+        flag,
+        (("AITC_NVCC", ""), ("CUDA_HOME", "bin/nvcc"), ("CUDA_PATH", "bin/nvcc")),
+        ("/usr/local/cuda/bin", "/opt/cuda/bin"),
+        ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"),
     )
     if tool is None:
         return None
@@ -125,8 +140,14 @@ def find_nvcc(flag: str | None = None) -> Tool | None:
 
 def find_hipcc(flag: str | None = None) -> Tool | None:
     """hipcc and the root of ROCm."""
-    tool = _find("hipcc", flag, (("AITC_HIPCC", ""), ("ROCM_PATH", "bin/hipcc"), ("HIP_PATH", "bin/hipcc")), ("/opt/rocm/bin",))
-    return Tool(tool.name, tool.path, tool.version, tool.origin, str(Path(tool.path).resolve().parent.parent)) if tool else None
+    tool = _find(
+        "hipcc", flag, (("AITC_HIPCC", ""), ("ROCM_PATH", "bin/hipcc"), ("HIP_PATH", "bin/hipcc")), ("/opt/rocm/bin",)
+    )
+    return (
+        Tool(tool.name, tool.path, tool.version, tool.origin, str(Path(tool.path).resolve().parent.parent))
+        if tool
+        else None
+    )
 
 
 def find_cmake(flag: str | None = None) -> Tool | None:
@@ -166,7 +187,11 @@ def find_toolchain(api: str, *, nvcc: str | None = None, hipcc: str | None = Non
     missing = [name for name, tool in tools.items() if tool is None]
     if missing:
         raise AitcError(
-            [Diagnostic("B01", f"no {name} was found, which target API {api} needs", stage="build", help=helps[name]) for name in missing], Exit.TOOLCHAIN
+            [
+                Diagnostic("B01", f"no {name} was found, which target API {api} needs", stage="build", help=helps[name])
+                for name in missing
+            ],
+            Exit.TOOLCHAIN,
         )
     c, m, n = tools["c++ compiler"], tools["cmake"], tools["ninja"]
     assert c is not None and m is not None and n is not None

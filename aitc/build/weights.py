@@ -31,7 +31,7 @@ def write_weights(plan: Plan, path: Path) -> None:
             data = np.ascontiguousarray(weight.data)
             if data.nbytes != weight.bytes:
                 raise ValueError(f"weight {weight.name} has {data.nbytes} bytes, the plan says {weight.bytes}")
-            file.write(memoryview(data.reshape(-1).view(np.uint8)))
+            file.write(data.reshape(-1).view(np.uint8).data)
         if file.tell() > plan.weights_bytes:
             raise ValueError(f"the weights take {file.tell()} bytes, the plan says {plan.weights_bytes}")
         file.write(b"\0" * (plan.weights_bytes - file.tell()))

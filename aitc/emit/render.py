@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+    if sys.version_info >= (3, 11):
+        from importlib.resources.abc import Traversable
+    else:
+        from importlib.abc import Traversable
 
 
 @lru_cache(maxsize=1)
 def template_root() -> Traversable:
-    """The folder of templates and headers: package ``aitc_templates`` where aitc is installed, else the source tree's ``codegen_templates``."""
+    """The folder of templates and headers: the source tree's ``codegen_templates``, else the installed package ``aitc_templates``."""
     beside = Path(__file__).resolve().parents[2] / "codegen_templates"
     if beside.is_dir():
         return beside
@@ -29,7 +33,8 @@ def template_root() -> Traversable:
 
 def read_template_file(path: str) -> str:
     """The text of a file below the template root, e.g. ``include/aitc/types.h``. Raises FileNotFoundError."""
-    return template_root().joinpath(*path.split("/")).read_text(encoding="utf-8")
+    text: str = template_root().joinpath(*path.split("/")).read_text(encoding="utf-8")
+    return text
 
 
 def c_string(text: str) -> str:

@@ -23,12 +23,16 @@ def tree(tmp_path: Path) -> Path:
 
 
 def key(tree: Path, *flags: str, toolchain: str = "g++ 12") -> str:
-    found = cache.call_key(["g++", "-I", str(tree / "inc"), *flags, "-MD", "-MF", "x.d", "-o", "x.o", "-c", str(tree / "x.cpp")], toolchain)
+    found = cache.call_key(
+        ["g++", "-I", str(tree / "inc"), *flags, "-MD", "-MF", "x.d", "-o", "x.o", "-c", str(tree / "x.cpp")], toolchain
+    )
     assert found is not None
     return found
 
 
-def test_equal_calls_have_equal_keys_wherever_the_project_lies(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_equal_calls_have_equal_keys_wherever_the_project_lies(
+    tree: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     first = key(tree)
     moved = tmp_path_factory.mktemp("moved") / "tree"
     tree.rename(moved)
@@ -48,16 +52,47 @@ def test_what_changes_the_key(tree: Path) -> None:
     assert key(tree) != second
 
 
-@pytest.mark.parametrize("command", [["g++", "a.o", "-o", "a"], ["g++", "-E", "x.cpp", "-o", "x.i"], ["g++", "x.cpp", "y.cpp", "-o", "a"], ["g++", "missing.cpp", "-o", "m.o"]])
-def test_calls_that_are_not_one_object_are_left_alone(command: list[str], tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["g++", "a.o", "-o", "a"],
+        ["g++", "-E", "x.cpp", "-o", "x.i"],
+        ["g++", "x.cpp", "y.cpp", "-o", "a"],
+        ["g++", "missing.cpp", "-o", "m.o"],
+    ],
+)
+def test_calls_that_are_not_one_object_are_left_alone(
+    command: list[str], tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tree)
     (tree / "y.cpp").write_text("")
     assert cache.call_key(command, "t") is None
 
 
 def launch(tree: Path, folder: Path, *flags: str, toolchain: str = "t") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "AITC_CACHE_DIR": str(folder), "AITC_CACHE_TOOLCHAIN": toolchain, "AITC_CACHE_LOG": str(tree / "log")}
-    command = [sys.executable, "-I", "-S", cache.__file__, "g++", *flags, "-I", "inc", "-MD", "-MF", "x.d", "-o", "x.o", "-c", "x.cpp"]
+    environment = {
+        **os.environ,
+        "AITC_CACHE_DIR": str(folder),
+        "AITC_CACHE_TOOLCHAIN": toolchain,
+        "AITC_CACHE_LOG": str(tree / "log"),
+    }
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        cache.__file__,
+        "g++",
+        *flags,
+        "-I",
+        "inc",
+        "-MD",
+        "-MF",
+        "x.d",
+        "-o",
+        "x.o",
+        "-c",
+        "x.cpp",
+    ]
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
 
 

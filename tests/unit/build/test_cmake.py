@@ -10,13 +10,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from hand_plans import broken, scale_then_shift
 
 from aitc.build.cmake import BuildOptions, build, build_error, default_jobs
 from aitc.build.output import staged
 from aitc.build.toolchain import Toolchain, find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Exit
-from hand_plans import broken, scale_then_shift
 
 NATIVE = BuildOptions(isas=("native",))
 
@@ -66,7 +66,12 @@ def test_by_hand_the_same_library(tmp_path: Path, toolchain: Toolchain) -> None:
     result = build(plan, emit(plan), tmp_path / "out", toolchain, NATIVE)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     tree = tmp_path / "by" / "hand"
-    subprocess.run([toolchain.cmake.path, "-S", result.sources, "-B", tree, "-G", "Ninja", "-DAITC_ISAS=native"], check=True, capture_output=True, env=environment)
+    subprocess.run(
+        [toolchain.cmake.path, "-S", result.sources, "-B", tree, "-G", "Ninja", "-DAITC_ISAS=native"],
+        check=True,
+        capture_output=True,
+        env=environment,
+    )
     subprocess.run([toolchain.cmake.path, "--build", tree], check=True, capture_output=True, env=environment)
     assert (tree / "libhand.so").read_bytes() == result.library.read_bytes()
     assert (tree / "hand").read_bytes() == result.executable.read_bytes()
@@ -74,12 +79,15 @@ def test_by_hand_the_same_library(tmp_path: Path, toolchain: Toolchain) -> None:
 
 def test_a_kernel_that_does_not_compile_names_its_node(tmp_path: Path, toolchain: Toolchain) -> None:
     plan = broken(scale_then_shift())
-    with pytest.raises(AitcError) as e:
-        with staged(tmp_path / "out") as stage:
-            build(plan, emit(plan), stage, toolchain, NATIVE)
+    with pytest.raises(AitcError) as e, staged(tmp_path / "out") as stage:
+        build(plan, emit(plan), stage, toolchain, NATIVE)
     assert e.value.exit_code is Exit.TOOLCHAIN
     text = str(e.value)
-    assert "the compiler failed on kernel add_1" in text and 'hand.onnx: node #1 "shift" (Add), stage build' in text and "this_is_no_function" in text
+    assert (
+        "the compiler failed on kernel add_1" in text
+        and 'hand.onnx: node #1 "shift" (Add), stage build' in text
+        and "this_is_no_function" in text
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -94,14 +102,19 @@ def test_several_failures_are_all_named() -> None:
         "/tmp/src/kernels/multiply_0.cpp(9): error: second",
     ]
     found = build_error(scale_then_shift(), log).diagnostics
-    assert [d.message for d in found] == ["the compiler failed on kernel add_1", "the compiler failed on kernel multiply_0"]
+    assert [d.message for d in found] == [
+        "the compiler failed on kernel add_1",
+        "the compiler failed on kernel multiply_0",
+    ]
     assert "first" in found[0].detail[0] and "second" in found[1].detail[0]
 
 
 def test_a_failure_of_no_kernel_and_a_full_disk() -> None:
     link = build_error(scale_then_shift(), ["FAILED: libhand.so", "ld: undefined reference to `f'"])
     assert link.exit_code is Exit.TOOLCHAIN and "undefined reference" in str(link)
-    full = build_error(scale_then_shift(), ["FAILED: x.o", "cc1plus: fatal error: error writing to /tmp/x.s: No space left on device"])
+    full = build_error(
+        scale_then_shift(), ["FAILED: x.o", "cc1plus: fatal error: error writing to /tmp/x.s: No space left on device"]
+    )
     assert full.exit_code is Exit.IO and "the disk is full" in str(full)
 
 
@@ -119,7 +132,10 @@ def test_weights_beside(tmp_path: Path, toolchain: Toolchain) -> None:
     plan = scale_then_shift()
     build(plan, emit(plan), tmp_path, toolchain, BuildOptions(isas=("native",), weights_file=True))
     assert (tmp_path / "hand.weights").stat().st_size == 80 + 128
-    assert b"AITCWGT1" not in (tmp_path / "libhand.so").read_bytes()[-128:] and not (tmp_path / "src" / "weights.bin").exists()
+    assert (
+        b"AITCWGT1" not in (tmp_path / "libhand.so").read_bytes()[-128:]
+        and not (tmp_path / "src" / "weights.bin").exists()
+    )
 
 
 def test_jobs_are_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +165,13 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     work = tmp_path / "work"
     work.mkdir()
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(work / "out")], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(work / "out")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     timer = threading.Timer(60, process.kill)
     timer.start()
     assert process.stdout is not None and process.stdout.readline().startswith("(1,")  # in the middle of it

@@ -41,25 +41,22 @@ def test_a_failure_leaves_nothing(tmp_path: Path, failure: type[BaseException]) 
     out = tmp_path / "out"
     out.mkdir()
     (out / "libm.so").write_text("old")
-    with pytest.raises(failure):
-        with staged(out) as stage:
-            (stage / "libm.so").write_text("half")
-            raise failure
+    with pytest.raises(failure), staged(out) as stage:
+        (stage / "libm.so").write_text("half")
+        raise failure
     assert (out / "libm.so").read_text() == "old" and names(tmp_path) == ["out"]
 
 
 def test_no_space(tmp_path: Path) -> None:
-    with pytest.raises(AitcError, match="No space left.*\n.*\n.*free some space") as e:
-        with staged(tmp_path / "out"):
-            raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(AitcError, match=r"No space left.*\n.*\n.*free some space") as e, staged(tmp_path / "out"):
+        raise OSError(errno.ENOSPC, "No space left on device")
     assert e.value.exit_code is Exit.IO and names(tmp_path) == []
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     for path in (tmp_path / "out", tmp_path / "out" / "below"):
-        with pytest.raises(AitcError) as e:
-            with staged(path):
-                pass
+        with pytest.raises(AitcError) as e, staged(path):
+            pass
         assert e.value.exit_code is Exit.IO
     assert names(tmp_path) == ["out"]

@@ -25,7 +25,17 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "path" / "sh").symlink_to("/bin/sh")
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setattr(toolchain.sys, "executable", str(tmp_path / "venv" / "python"))
-    for name in ("CXX", "AITC_NVCC", "CUDA_HOME", "CUDA_PATH", "AITC_HIPCC", "ROCM_PATH", "HIP_PATH", "AITC_CMAKE", "AITC_NINJA"):
+    for name in (
+        "CXX",
+        "AITC_NVCC",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "AITC_HIPCC",
+        "ROCM_PATH",
+        "HIP_PATH",
+        "AITC_CMAKE",
+        "AITC_NINJA",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(toolchain.metadata, "distribution", _none)
     return tmp_path
@@ -43,7 +53,12 @@ def test_flag_before_environment_before_path(empty: Path, monkeypatch: pytest.Mo
     assert found and (found.path, found.version, found.origin) == (str(on_path), "12.0.1", "PATH")
     monkeypatch.setenv("CUDA_HOME", str(empty / "cuda"))
     found = toolchain.find_nvcc()
-    assert found and (found.path, found.version, found.origin, found.root) == (str(home), "13.0.88", "environment CUDA_HOME", str(empty / "cuda"))
+    assert found and (found.path, found.version, found.origin, found.root) == (
+        str(home),
+        "13.0.88",
+        "environment CUDA_HOME",
+        str(empty / "cuda"),
+    )
     found = toolchain.find_nvcc(str(flag))
     assert found and (found.version, found.origin) == ("13.1.2", "flag")
 
@@ -76,7 +91,9 @@ def test_programs_beside_python_and_from_wheels(empty: Path, monkeypatch: pytest
     class Distribution:
         files = (File(),)
 
-    monkeypatch.setattr(toolchain.metadata, "distribution", lambda name: Distribution() if name == "nvidia-cuda-nvcc" else _none(name))
+    monkeypatch.setattr(
+        toolchain.metadata, "distribution", lambda name: Distribution() if name == "nvidia-cuda-nvcc" else _none(name)
+    )
     found = toolchain.find_nvcc()
     assert found and (found.origin, found.root) == ("pip", str(empty / "site" / "nvidia" / "cu13"))
 
@@ -95,7 +112,12 @@ def test_all_that_is_missing_is_named_at_once(empty: Path, monkeypatch: pytest.M
         toolchain.find_toolchain("cuda")
     assert e.value.exit_code is Exit.TOOLCHAIN
     text = str(e.value)
-    for name, help_ in (("c++ compiler", "g++"), ("cmake", "pip install cmake"), ("ninja", "pip install ninja"), ("nvcc", "pip install aitc[cuda]")):
+    for name, help_ in (
+        ("c++ compiler", "g++"),
+        ("cmake", "pip install cmake"),
+        ("ninja", "pip install ninja"),
+        ("nvcc", "pip install aitc[cuda]"),
+    ):
         assert f"no {name} was found" in text and help_ in text
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hand_plans import scale_then_shift
 
 from aitc.build.weights import append_weights, write_weights
-from hand_plans import scale_then_shift
 
 
 def test_blob_and_footer(tmp_path: Path) -> None:
@@ -38,7 +38,10 @@ def test_appended_at_a_page(tmp_path: Path) -> None:
 def test_weights_that_do_not_fit_the_plan(tmp_path: Path) -> None:
     plan = scale_then_shift()
     for changed, problem in (
-        (replace(plan, weights=(replace(plan.weights[0], bytes=12), plan.weights[1])), "has 16 bytes, the plan says 12"),
+        (
+            replace(plan, weights=(replace(plan.weights[0], bytes=12), plan.weights[1])),
+            "has 16 bytes, the plan says 12",
+        ),
         (replace(plan, weights=(plan.weights[0], replace(plan.weights[1], offset=8))), "overlaps"),
         (replace(plan, weights_bytes=79), "the weights take 80 bytes, the plan says 79"),
     ):

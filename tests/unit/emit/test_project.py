@@ -6,14 +6,15 @@ import re
 from dataclasses import replace
 
 import pytest
+from hand_plans import scale_then_shift
 
-from aitc.emit.project import architectures, emit, identifier, parameter_name
+from aitc.emit.host import identifier, parameter_name
+from aitc.emit.project import architectures, emit
 from aitc.errors import Loc
 from aitc.ir import dim as dims
 from aitc.ir.dtype import BF16, F32
 from aitc.schedule.plan import Buffer, DimArg, KernelSource, Launch, Plan, PointerArg, Port, Space, TensorMapArg
 from aitc.targets.target import find_target
-from hand_plans import scale_then_shift
 
 
 def test_equal_plans_give_equal_bytes() -> None:
@@ -25,7 +26,15 @@ def test_equal_plans_give_equal_bytes() -> None:
 def test_the_project_is_complete_and_says_nothing_of_this_machine(api: str, target: str) -> None:
     files = emit(scale_then_shift(api=api, target=target))
     suffix = {"cpu": "cpp", "cuda": "cu", "hip": "hip"}[api]
-    assert {"CMakeLists.txt", "hand.h", "model.cpp", "main.cpp", "kernels.h", "exports.map", f"kernels/add_1.{suffix}"} <= set(files)
+    assert {
+        "CMakeLists.txt",
+        "hand.h",
+        "model.cpp",
+        "main.cpp",
+        "kernels.h",
+        "exports.map",
+        f"kernels/add_1.{suffix}",
+    } <= set(files)
     for path, text in files.items():
         assert "/home/" not in text and "/work/" not in text, path
         for header in re.findall(r'#include "(aitc/[^"]+)"', text):
@@ -35,11 +44,20 @@ def test_the_project_is_complete_and_says_nothing_of_this_machine(api: str, targ
 
 def test_launches_name_their_nodes_and_spell_their_dims() -> None:
     text = emit(scale_then_shift())["model.cpp"]
-    assert '  // multiply_0: Mul "scale"\n  r.launch(0, k.multiply_0, in_x, weights, arena + 256, dims.batch * 4);\n' in text
-    assert '  // add_1: Add "shift" | in a launch of its own\n  r.launch(1, k.add_1, arena + 256, weights + 64, out_y, dims.batch * 4);\n' in text
+    assert (
+        '  // multiply_0: Mul "scale"\n  r.launch(0, k.multiply_0, in_x, weights, arena + 256, dims.batch * 4);\n'
+        in text
+    )
+    assert (
+        '  // add_1: Add "shift" | in a launch of its own\n  r.launch(1, k.add_1, arena + 256, weights + 64, out_y, dims.batch * 4);\n'
+        in text
+    )
     assert "  // increment_2: Add #2\n" in text
     cuda = emit(scale_then_shift(api="cuda", target="sm90"))["model.cpp"]
-    assert "r.launch(1, k.add_1, {{((dims.batch + 63) / 64), 1, 1}, {256, 1, 1}, 0, 1, true}, {arena + 256, weights + 64, out_y, int32_t(dims.batch * 4)});" in cuda
+    assert (
+        "r.launch(1, k.add_1, {{((dims.batch + 63) / 64), 1, 1}, {256, 1, 1}, 0, 1, true}, "
+        "{arena + 256, weights + 64, out_y, int32_t(dims.batch * 4)});" in cuda
+    )
 
 
 def test_an_output_that_is_an_input_is_copied() -> None:
@@ -48,7 +66,15 @@ def test_an_output_that_is_an_input_is_copied() -> None:
 
 def test_two_outputs_of_one_buffer_and_one_of_weights() -> None:
     plan = scale_then_shift(symbolic=False)
-    plan = replace(plan, outputs=(plan.outputs[0], replace(plan.outputs[0], name="twice"), plan.outputs[1], Port("w", F32, (4,), "shift")))
+    plan = replace(
+        plan,
+        outputs=(
+            plan.outputs[0],
+            replace(plan.outputs[0], name="twice"),
+            plan.outputs[1],
+            Port("w", F32, (4,), "shift"),
+        ),
+    )
     text = emit(plan)["model.cpp"]
     assert "r.copy(out_twice, out_y, 32);" in text and "r.copy(out_w, weights + 64, 16);" in text
 
@@ -56,7 +82,10 @@ def test_two_outputs_of_one_buffer_and_one_of_weights() -> None:
 def test_a_launch_has_to_pass_what_its_kernel_declares() -> None:
     plan = scale_then_shift()
     wrong = replace(plan.launches[0], args=plan.launches[0].args[:-1])
-    with pytest.raises(ValueError, match=r"launch multiply_0: .* declares parameters \['x', 'w', 'y', 'n'\], the launch passes \['x', 'w', 'y'\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"launch multiply_0: .* declares parameters \['x', 'w', 'y', 'n'\], the launch passes \['x', 'w', 'y'\]",
+    ):
         emit(replace(plan, launches=(wrong,)))
 
 
@@ -94,12 +123,26 @@ def test_ports_that_sanitise_to_one_name_stay_apart() -> None:
 def test_tensor_maps() -> None:
     m = dims.symbol("batch", 1, 8)
     tiled = TensorMapArg("a", BF16, "t0", 8, (64, m), (128,), (64, 64), (1, 1))
-    columns = TensorMapArg("b", BF16, "t0", 0, (64, 8, 8, m), (128, 1024, 8192), (), (1, 1, 1, 1), 64, ((-1, -1), (-1, -1), 64, 128))
-    source = KernelSource("k", "gemm_sm90", "c", "kernel", scale_then_shift().kernels[0].context, ("const __grid_constant__ CUtensorMap a", "const __grid_constant__ CUtensorMap b"))
+    columns = TensorMapArg(
+        "b", BF16, "t0", 0, (64, 8, 8, m), (128, 1024, 8192), (), (1, 1, 1, 1), 64, ((-1, -1), (-1, -1), 64, 128)
+    )
+    source = KernelSource(
+        "k",
+        "gemm_sm90",
+        "c",
+        "kernel",
+        scale_then_shift().kernels[0].context,
+        ("const __grid_constant__ CUtensorMap a", "const __grid_constant__ CUtensorMap b"),
+    )
     base = scale_then_shift(api="cuda", target="sm90")
-    text = emit(replace(base, kernels=(source,), launches=(Launch("k", "k", (tiled, columns), smem_bytes=100000, cluster=2),)))
+    text = emit(
+        replace(base, kernels=(source,), launches=(Launch("k", "k", (tiled, columns), smem_bytes=100000, cluster=2),))
+    )
     assert "tiled_map(AITC_BF16, arena + 272, {64, dims.batch}, {128}, {64, 64}, {1, 1}, 128)" in text["model.cpp"]
-    assert "im2col_map(AITC_BF16, arena + 256, {64, 8, 8, dims.batch}, {128, 1024, 8192}, {-1, -1}, {-1, -1}, 64, 128, {1, 1, 1, 1}, 64)" in text["model.cpp"]
+    assert (
+        "im2col_map(AITC_BF16, arena + 256, {64, 8, 8, dims.batch}, {128, 1024, 8192}, {-1, -1}, {-1, -1}, 64, 128, {1, 1, 1, 1}, 64)"
+        in text["model.cpp"]
+    )
     assert "{1, 1, 1}, 100000, 2, false}" in text["model.cpp"]
     assert 'k{k_image, "k", /*dynamic shared memory*/ 100000}' in text["kernels.h"]
 
@@ -109,24 +152,48 @@ def test_architectures() -> None:
         return architectures("cuda", [find_target(n) for n in names])
 
     assert of("h200") == ("-gencode=arch=compute_90a,code=sm_90a",)
-    assert of("h200", "a100") == ("-gencode=arch=compute_80,code=[sm_80,compute_80]", "-gencode=arch=compute_90a,code=sm_90a")
+    assert of("h200", "a100") == (
+        "-gencode=arch=compute_80,code=[sm_80,compute_80]",
+        "-gencode=arch=compute_90a,code=sm_90a",
+    )
     assert architectures("hip", [find_target("mi250")]) == ("--offload-arch=gfx90a",)
     assert architectures("cpu", [find_target("cpu")]) == ()
 
 
-@pytest.mark.parametrize(("text", "expected"), [("input.1", "input_1"), ("1x", "_1x"), ("模", "_"), ("", "_"), ("a/b:0", "a_b_0")])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("input.1", "input_1"), ("1x", "_1x"), ("模", "_"), ("", "_"), ("a/b:0", "a_b_0")]
+)
 def test_identifiers(text: str, expected: str) -> None:
     assert identifier(text) == expected
 
 
-@pytest.mark.parametrize("text", ["const float* x", "int64_t x", "const half_t *x", "const __grid_constant__ CUtensorMap x"])
+@pytest.mark.parametrize(
+    "text", ["const float* x", "int64_t x", "const half_t *x", "const __grid_constant__ CUtensorMap x"]
+)
 def test_parameter_names(text: str) -> None:
     assert parameter_name(text) == "x"
 
 
 def test_a_model_without_launches() -> None:
     buffers = (Buffer("x", Space.INPUT, F32, 16, 16),)
-    plan = Plan(1, "same", "same.onnx", ("cpu",), "cpu", "model", (), (Port("x", F32, (4,), "x"),), (Port("y", F32, (4,), "x"),), buffers, (), (), (), 0, 0, "")
+    plan = Plan(
+        1,
+        "same",
+        "same.onnx",
+        ("cpu",),
+        "cpu",
+        "model",
+        (),
+        (Port("x", F32, (4,), "x"),),
+        (Port("y", F32, (4,), "x"),),
+        buffers,
+        (),
+        (),
+        (),
+        0,
+        0,
+        "",
+    )
     assert "r.copy(out_y, in_x, 16);" in emit(plan)["model.cpp"]
 
 

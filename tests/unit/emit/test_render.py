@@ -7,9 +7,9 @@ from pathlib import Path
 
 import jinja2
 import pytest
+from hand_plans import scale_then_shift
 
 from aitc.emit.render import c_string, comment, has_template, read_template_file, render, variables
-from hand_plans import scale_then_shift
 
 
 def test_an_undefined_name_is_an_error() -> None:
@@ -30,11 +30,16 @@ def test_missing_templates_and_files() -> None:
         read_template_file("include/aitc/none.h")
 
 
-@pytest.mark.parametrize("text", ["plain", 'quote " and \\ backslash', "tab\tnewline\n", "ümlaut 模型", "a?" + "?/b", "\x001", "%d %s"])
+@pytest.mark.parametrize(
+    "text", ["plain", 'quote " and \\ backslash', "tab\tnewline\n", "ümlaut 模型", "a?" + "?/b", "\x001", "%d %s"]
+)
 def test_c_strings_mean_their_text(text: str, tmp_path: Path) -> None:
     source = tmp_path / "s.cpp"
     size = len(text.encode())
-    source.write_text(f"#include <cstdio>\nint main() {{ const char s[] = {c_string(text)}; fwrite(s, 1, sizeof(s) - 1, stdout); return sizeof(s) - 1 == {size} ? 0 : 1; }}\n")
+    source.write_text(
+        f"#include <cstdio>\nint main() {{ const char s[] = {c_string(text)}; fwrite(s, 1, sizeof(s) - 1, stdout);\n"
+        f"return sizeof(s) - 1 == {size} ? 0 : 1; }}\n"
+    )
     subprocess.run(["g++", "-std=c++17", "-trigraphs", "-o", tmp_path / "s", source], check=True)
     assert subprocess.run([tmp_path / "s"], check=True, capture_output=True).stdout == text.encode()
 
