@@ -6,8 +6,44 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .gemm_cases import largest_power
+from .gemm_cases import largest_power, zeros
 from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
+
+
+def data(
+    rng: np.random.Generator,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    D: int,
+    DV: int,
+    kv_heads: int,
+    causal: bool,
+    mask: str,
+    dtype: str,
+    scale: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Q, K, V, the mask, and the result in float64."""
+    q = rounded(rng.standard_normal((batch, queries, heads, D)), dtype)
+    k = rounded(rng.standard_normal((batch, keys, kv_heads, D)), dtype)
+    v = rounded(rng.standard_normal((batch, keys, kv_heads, DV)), dtype)
+    score = np.einsum("bqhd,bkhd->bhqk", q, np.repeat(k, heads // kv_heads, 2)) * np.float32(scale)
+    m = np.zeros(1)
+    if mask == "row":
+        m = np.where(rng.random((batch, keys)) < 0.3, -np.inf, rng.standard_normal((batch, keys)))
+        m[:, 0] = 0.5
+        m = rounded(m, dtype)
+        score = score + m[:, None, None, :]
+    elif mask == "full":
+        m = rounded(rng.standard_normal((heads, queries, keys)), dtype)
+        score = score + m[None]
+    if causal:
+        score = np.where(np.arange(keys)[None, :] > np.arange(queries)[:, None] + keys - queries, -np.inf, score)
+    with np.errstate(invalid="ignore"):
+        p = np.exp(score - score.max(-1, keepdims=True))
+        y = np.einsum("bhqk,bkhd->bqhd", p / p.sum(-1, keepdims=True), np.repeat(v, heads // kv_heads, 2))
+    return q, k, v, m, y
 
 
 def attention(
@@ -24,34 +60,19 @@ def attention(
     mask: str = "none",
     dtype: str = "f16",
     packed: bool = False,
+    light: bool = False,
 ) -> Problem:
-    """Attention over (batch, rows, heads, D). `mask`: none, row (batch, keys) with -inf, full (heads, queries, keys). `packed`: Q, K, V are slices of one tensor."""
+    """Attention over (batch, rows, heads, D). `mask`: none, row (batch, keys) with -inf, full (heads, queries, keys). `packed`: Q, K, V are slices of one tensor. `light`: shapes only."""
     rng = np.random.default_rng(queries + keys + D)
     DV, kv_heads = DV or D, kv_heads or heads
-    q = rounded(rng.standard_normal((batch, queries, heads, D)), dtype)
-    k = rounded(rng.standard_normal((batch, keys, kv_heads, D)), dtype)
-    v = rounded(rng.standard_normal((batch, keys, kv_heads, DV)), dtype)
-    scale, offset = 1 / np.sqrt(D), keys - queries
-    score = np.einsum("bqhd,bkhd->bhqk", q, np.repeat(k, heads // kv_heads, 2)) * np.float32(scale)
-    ct = CTYPES[dtype]
-    acc = "double" if dtype == "f64" else "float"
-    if mask == "row":
-        m = np.where(rng.random((batch, keys)) < 0.3, -np.inf, rng.standard_normal((batch, keys)))
-        m[:, 0] = 0.5
-        m = rounded(m, dtype)
-        score = score + m[:, None, None, :]
-        body = f"data[int64_t(batch) * {keys} + col]"
-    elif mask == "full":
-        m = rounded(rng.standard_normal((heads, queries, keys)), dtype)
-        score = score + m[None]
-        body = f"data[(int64_t(head) * {queries} + row) * {keys} + col]"
+    ct, acc = CTYPES[dtype], "double" if dtype == "f64" else "float"
+    scale = 1 / np.sqrt(D)
+    body = {"row": f"data[int64_t(batch) * {keys} + col]", "full": f"data[(int64_t(head) * {queries} + row) * {keys} + col]"}.get(mask, "data[0]")
+    if light:
+        q, k, v, y = zeros(batch, queries, heads, D), zeros(batch, keys, kv_heads, D), zeros(batch, keys, kv_heads, DV), zeros(batch, queries, heads, DV)
+        m = {"row": zeros(batch, keys), "full": zeros(heads, queries, keys)}.get(mask, zeros(1))
     else:
-        m, body = np.zeros(1), "data[0]"
-    if causal:
-        score = np.where(np.arange(keys)[None, :] > np.arange(queries)[:, None] + offset, -np.inf, score)
-    with np.errstate(invalid="ignore"):
-        p = np.exp(score - score.max(-1, keepdims=True))
-        y = np.einsum("bhqk,bkhd->bqhd", p / p.sum(-1, keepdims=True), np.repeat(v, heads // kv_heads, 2))
+        q, k, v, m, y = data(rng, batch, heads, queries, keys, D, DV, kv_heads, causal, mask, dtype, scale)
     simt = kernel == "attention_simt"
     if simt:
         d, dv, size = -(-D // 4) * 4, -(-DV // 4) * 4, 8 if dtype == "f64" else 4

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .gemm_cases import SIMT_TILES, SimtTile, Sm80Tile, largest_power
+from .gemm_cases import SIMT_TILES, SimtTile, Sm80Tile, largest_power, zeros
 from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
 
 Triple = tuple[int, int, int]
@@ -43,21 +43,24 @@ def conv(
     dtype: str = "f16",
     dynamic: bool = False,
     extra_channels: int = 0,
+    light: bool = False,
 ) -> Problem:
-    """A convolution of (n, *size, groups c) with `k` filters a group. `extra_channels`: the input is a slice of a wider tensor."""
+    """A convolution of (n, *size, groups c) with `k` filters a group. `extra_channels`: the input is a slice of a wider tensor. `light`: shapes only."""
     rng = np.random.default_rng(n + c + k)
     simt = isinstance(tile, SimtTile)
     out = tuple((e + 2 * p - (f - 1) * di - 1) // st + 1 for e, p, f, di, st in zip(size, pad, window, dilation, stride, strict=True))
-    x = rounded(rng.standard_normal((n, *size, groups * c)), dtype)
-    depth = window[0] * window[1] * window[2] * c
-    w = rounded(rng.standard_normal((groups, k, *window, c)) / np.sqrt(depth), dtype)
-    total = groups * c + extra_channels
-    stored = np.full((n, *size, total), np.nan)
-    stored[..., : groups * c] = x
+    depth, total = window[0] * window[1] * window[2] * c, groups * c + extra_channels
+    if light:
+        stored, w, bias, y = zeros(n, *size, total), zeros(groups, k, *window, c), zeros(groups * k), zeros(n, *out, groups * k)
+    else:
+        x = rounded(rng.standard_normal((n, *size, groups * c)), dtype)
+        w = rounded(rng.standard_normal((groups, k, *window, c)) / np.sqrt(depth), dtype)
+        stored = np.full((n, *size, total), np.nan)
+        stored[..., : groups * c] = x
+        bias = rounded(rng.standard_normal(groups * k), dtype)
+        y = reference(x, w, stride, dilation, pad, out, groups)
+        y = np.maximum(np.moveaxis(y, 0, 4).reshape(n, *out, groups * k) + bias, 0)
     width = largest_power(c, total, limit=16 // SIZES[dtype])
-    bias = rounded(rng.standard_normal(groups * k), dtype)
-    y = reference(x, w, stride, dilation, pad, out, groups)
-    y = np.maximum(np.moveaxis(y, 0, 4).reshape(n, *out, groups * k) + bias, 0)
     ct = CTYPES[dtype]
     acc = "double" if dtype == "f64" else "float"
     width_store = largest_power(k, groups * k, limit=8)

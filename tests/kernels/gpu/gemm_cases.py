@@ -73,6 +73,11 @@ def largest_power(*extents: int, limit: int) -> int:
     return width
 
 
+def zeros(*shape: int) -> np.ndarray:
+    """An array that takes no memory, for problems that are only timed."""
+    return np.broadcast_to(np.float32(0), shape)
+
+
 def gemm(
     name: str,
     tile: Sm80Tile | SimtTile,
@@ -88,24 +93,34 @@ def gemm(
     out_dtype: str | None = None,
     shared_b: bool = False,
     seed: int = 0,
+    light: bool = False,
 ) -> Problem:
-    """A product of (batch, M, K) and (batch, K, N). `pad`: elements between rows. `majors` none: an element between neighbours."""
+    """A product of (batch, M, K) and (batch, K, N). `pad`: elements between rows. `majors` none: an element between neighbours.
+
+    `light`: shapes only, for timing; nothing is drawn or computed.
+    """
     rng = np.random.default_rng(seed + M * 7 + N * 3 + K)
     simt = isinstance(tile, SimtTile)
     out_dtype = out_dtype or dtype
     integer = dtype in ("i8", "u8", "i32", "i64")
     draw = (lambda *s: rng.integers(-8, 8, s)) if integer else (lambda *s: rng.standard_normal(s))
-    a, b = rounded(draw(batch, M, K), dtype), rounded(draw(1 if shared_b else batch, K, N), dtype)
+    if light:
+        draw = zeros
+        a, b = zeros(batch, M, K), zeros(1 if shared_b else batch, K, N)
+    else:
+        a, b = rounded(draw(batch, M, K), dtype), rounded(draw(1 if shared_b else batch, K, N), dtype)
 
     def lay(x: np.ndarray, major_is_last: bool, none: bool) -> tuple[np.ndarray, int, int, int]:
         """Storage of a stack of matrices with its strides of batch, row and column, in elements; what lies between is NaN."""
         count, rows, cols = x.shape
         lead = (cols if major_is_last else rows) + pad
         step = 2 if none else 1
-        flat = np.full((count, (rows if major_is_last else cols), lead, step), 0 if integer else np.nan)
-        flat[:, :, : lead - pad, 0] = x if major_is_last else x.transpose(0, 2, 1)
+        full = (count, (rows if major_is_last else cols), lead, step)
+        flat = zeros(*full) if light else np.full(full, 0 if integer else np.nan)
+        if not light:
+            flat[:, :, : lead - pad, 0] = x if major_is_last else x.transpose(0, 2, 1)
         big, small = lead * step, step
-        return flat, flat[0].size, (big if major_is_last else small), (small if major_is_last else big)
+        return flat, full[1] * full[2] * step, (big if major_is_last else small), (small if major_is_last else big)
 
     a_none, b_none = majors[0] == "none", majors[1] == "none"
     a_flat, a_batch, a_row, a_col = lay(a, majors[0] != "M", a_none)
@@ -163,10 +178,10 @@ AITC_KERNEL({tile.threads}) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, 
   {'gemm_simt' if simt else 'gemm_sm80'}<{tile.text}>(Shape{{{'M, N, K' if dynamic else ''}}}, A{{a}}, B{{b}}, Store{{out, bias, M, N}});
 }}
 """
-    bias_values = rounded(draw(N), out_dtype)
-    expected = np.matmul(a.astype(np.float64), b.astype(np.float64)) + (bias_values if bias else 0)
+    bias_values = zeros(N) if light else rounded(draw(N), out_dtype)
+    expected = zeros(batch, M, N) if light else np.matmul(a.astype(np.float64), b.astype(np.float64)) + (bias_values if bias else 0)
     tolerance = 2e-3 if dtype == "f32" and not simt else None
-    if integer:
+    if integer and not light:
         expected = expected.astype(np.int64)
     blocks = -(-M // tile.BM) * -(-N // tile.BN) * batch
     return Problem(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .conv_cases import reference
-from .gemm_cases import largest_power
+from .gemm_cases import largest_power, zeros
 from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
 
 Functor = tuple[str, str]
@@ -132,13 +132,13 @@ def reduce_cases() -> Iterator[Problem]:
     yield reduction("Prod", "rows", (1, 1, 64), 65, 3)
 
 
-def normalization(op: str, form: str, tile: tuple[int, ...], rows: int, K: int, dtype: str = "f16", warp: int = 32, statistics: bool = False) -> Problem:
-    """One normalisation of (rows, K) with a scale in the store."""
+def normalization(op: str, form: str, tile: tuple[int, ...], rows: int, K: int, dtype: str = "f16", warp: int = 32, statistics: bool = False, light: bool = False) -> Problem:
+    """One normalisation of (rows, K) with a scale in the store. `light`: shapes only."""
     rng = np.random.default_rng(rows + K)
-    x = rounded(rng.standard_normal((rows, K)) * 2 + 1, dtype)
+    x = rounded(rng.standard_normal((1 if light else rows, K)) * 2 + 1, dtype)
     scale = rounded(rng.standard_normal(K), dtype)
     eps = 1e-5
-    mean, deviation = np.zeros(rows), np.ones(rows)
+    mean, deviation = np.zeros(len(x)), np.ones(len(x))
     if op in ("Softmax", "LogSoftmax"):
         e = np.exp(x - x.max(1, keepdims=True))
         y = e / e.sum(1, keepdims=True)
@@ -175,6 +175,8 @@ AITC_KERNEL({threads}) void AITC_ENTRY(normalize)(const {CTYPES[dtype]}* x, cons
 }}
 """
     y = y * scale
+    if light:
+        x, y = zeros(rows, K), zeros(rows, K)
     side = "f64" if dtype == "f64" else "f32"
     unused = np.full(rows, np.nan)
     return Problem(
@@ -213,10 +215,10 @@ def normalize_cases() -> Iterator[Problem]:
     yield normalization("LayerNorm", "rows", (1, 16, 1, 64), 4, 1, "f32")
 
 
-def transposition(tile: tuple[int, int, int], batch: int, rows: int, cols: int, dtype: str = "f16") -> Problem:
-    """A batch of transposes, with the widest vectors the extents allow."""
+def transposition(tile: tuple[int, int, int], batch: int, rows: int, cols: int, dtype: str = "f16", light: bool = False) -> Problem:
+    """A batch of transposes, with the widest vectors the extents allow. `light`: shapes only."""
     rng = np.random.default_rng(rows + cols)
-    x = rounded(rng.integers(0, 2, (batch, rows, cols)) if dtype == "bool" else rng.integers(-100, 100, (batch, rows, cols)), dtype)
+    x = zeros(batch, rows, cols) if light else rounded(rng.integers(0, 2, (batch, rows, cols)) if dtype == "bool" else rng.integers(-100, 100, (batch, rows, cols)), dtype)
     limit = 16 // SIZES[dtype]
     wl, ws = largest_power(cols, limit=limit), largest_power(rows, limit=limit)
     ct = CTYPES[dtype]

@@ -79,12 +79,15 @@ template <bool Causal, class Tile, class Shape, class Q, class K, class V, class
 AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& mask, const Store& store) {
   using A = AttentionSm80<Tile, Shape, Q>;
   using T = typename A::T;
+  using SharedQ = typename A::SharedQ;
+  using SharedK = typename A::SharedK;
+  using SharedV = typename A::SharedV;
   static_assert(is_same<T, typename K::type> && is_same<T, typename V::type>, "Q, K and V have one type");
   constexpr int slabs = Tile::rows / 16, steps = A::d / 16, key_frags = Tile::BN / 8, out_frags = A::dv / 8;
   constexpr bool hold_q = A::d * slabs <= 128;  // Q's fragments stay in registers
   char* smem_q = shared_memory();
-  char* smem_k = smem_q + A::SharedQ::bytes;
-  char* smem_v = smem_k + A::SharedK::bytes;
+  char* smem_k = smem_q + SharedQ::bytes;
+  char* smem_v = smem_k + SharedK::bytes;
   const int lane = lane_index(), warp_row = warp_index() * Tile::rows;
   const AttentionPlace place = attention_place<Tile::BM, Causal>(shape);
   const int row0 = place.row0, queries = shape.queries, keys = shape.keys;
@@ -92,8 +95,8 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
   const float scale_log2 = float(shape.scale) * 1.4426950408889634f;
   grid_dependency_wait();
   const T *base_q = q.base(place.batch, place.head), *base_k = k.base(place.batch, place.kv_head), *base_v = v.base(place.batch, place.kv_head);
-  load_rows<A::SharedQ, Tile::threads, A::D>(smem_q, q, base_q, row0, queries);
-  load_rows<A::SharedK, Tile::threads, A::D>(smem_k, k, base_k, 0, seen);
+  load_rows<SharedQ, Tile::threads, A::D>(smem_q, q, base_q, row0, queries);
+  load_rows<SharedK, Tile::threads, A::D>(smem_k, k, base_k, 0, seen);
   copy_async_commit();
 
   float out[slabs][out_frags][4];  // (16 slabs,dv) in fragments
@@ -114,14 +117,14 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
     const int col0 = t * Tile::BN;
     copy_async_wait<0>();
     block_barrier();  // K is here, and everyone is through with the last V
-    load_rows<A::SharedV, Tile::threads, A::DV>(smem_v, v, base_v, col0, seen);
+    load_rows<SharedV, Tile::threads, A::DV>(smem_v, v, base_v, col0, seen);
     copy_async_commit();
     if constexpr (hold_q) {
       if (t == 0)
         AITC_UNROLL
         for (int i = 0; i < slabs; ++i)
           AITC_UNROLL
-          for (int s = 0; s < steps; ++s) load_fragment_a<T, typename A::SharedQ, true>(held_q[i][s], to_shared(smem_q), warp_row + i * 16, s * 16);
+          for (int s = 0; s < steps; ++s) load_fragment_a<T, SharedQ, true>(held_q[i][s], to_shared(smem_q), warp_row + i * 16, s * 16);
     }
     float score[slabs][key_frags][4];  // (16 slabs,BN)
     AITC_UNROLL
@@ -139,13 +142,13 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
           AITC_UNROLL
           for (int e = 0; e < 4; ++e) a[i][e] = held_q[i][s][e];
         } else {
-          load_fragment_a<T, typename A::SharedQ, true>(a[i], to_shared(smem_q), warp_row + i * 16, s * 16);
+          load_fragment_a<T, SharedQ, true>(a[i], to_shared(smem_q), warp_row + i * 16, s * 16);
         }
       }
       AITC_UNROLL
       for (int j = 0; j < key_frags; j += 2) {
         uint32_t b0[2], b1[2];
-        load_fragment_b<T, typename A::SharedK, true>(b0, b1, to_shared(smem_k), j * 8, s * 16);
+        load_fragment_b<T, SharedK, true>(b0, b1, to_shared(smem_k), j * 8, s * 16);
         AITC_UNROLL
         for (int i = 0; i < slabs; ++i) {
           Mma<T>::run(score[i][j], a[i], b0);
@@ -188,7 +191,7 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
     }
     copy_async_wait<0>();
     block_barrier();  // V is here, and everyone is through with K
-    if (t + 1 < tiles) load_rows<A::SharedK, Tile::threads, A::D>(smem_k, k, base_k, col0 + Tile::BN, seen);
+    if (t + 1 < tiles) load_rows<SharedK, Tile::threads, A::D>(smem_k, k, base_k, col0 + Tile::BN, seen);
     copy_async_commit();
     AITC_UNROLL
     for (int s = 0; s < Tile::BN / 16; ++s) {
@@ -200,7 +203,7 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
       AITC_UNROLL
       for (int j = 0; j < out_frags; j += 2) {
         uint32_t b0[2], b1[2];
-        load_fragment_b<T, typename A::SharedV, false>(b0, b1, to_shared(smem_v), j * 8, s * 16);
+        load_fragment_b<T, SharedV, false>(b0, b1, to_shared(smem_v), j * 8, s * 16);
         AITC_UNROLL
         for (int i = 0; i < slabs; ++i) {
           Mma<T>::run(out[i][j], a[i], b0);

@@ -1,0 +1,30 @@
+"""All problems of the GPU kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from . import attention_cases, conv_cases, gemm_cases, rowwise_cases
+from .problem import Problem
+
+GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
+    "gemm_sm80": gemm_cases.sm80_cases,
+    "gemm_simt": gemm_cases.simt_cases,
+    "conv_sm80": conv_cases.sm80_cases,
+    "conv_simt": conv_cases.simt_cases,
+    "attention_sm80": attention_cases.sm80_cases,
+    "attention_simt": attention_cases.simt_cases,
+    "reduce": rowwise_cases.reduce_cases,
+    "normalize": rowwise_cases.normalize_cases,
+    "transpose": rowwise_cases.transpose_cases,
+    "depthwise": rowwise_cases.depthwise_cases,
+}
+"""By kernel."""
+
+
+def problems(only: str = "") -> Iterator[Problem]:
+    """Every problem whose kernel or name contains `only`."""
+    for kernel, make in GENERATORS.items():
+        for problem in make():
+            if only in kernel or only in problem.name:
+                yield problem
