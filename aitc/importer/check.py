@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Union
 
@@ -27,7 +27,7 @@ def exit_code(problems: Sequence[Diagnostic]) -> Exit:
 
 
 def read(source: Union[str, Path, bytes, onnx.ModelProto]) -> tuple[onnx.ModelProto, str, Path | None]:
-    """The model, its name, and the folder where external data may lie. Raises AitcError."""
+    """The model, its file's name, and the folder where external data may lie. Raises AitcError."""
     if isinstance(source, onnx.ModelProto):
         return source, source.graph.name or "model", None
     if isinstance(source, bytes):
@@ -38,7 +38,7 @@ def read(source: Union[str, Path, bytes, onnx.ModelProto]) -> tuple[onnx.ModelPr
         data = path.read_bytes()
     except OSError as problem:
         raise AitcError(Diagnostic("I01", f"cannot read {path}: {problem.strerror or problem}", stage="import"), Exit.IO) from problem
-    return _parse(data, str(path)), path.stem, path.parent
+    return _parse(data, str(path)), path.name, path.parent
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
@@ -57,6 +57,10 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
 def opsets(model: onnx.ModelProto, problems: list[Diagnostic]) -> dict[str, int]:
     """The imported opset versions by domain, ai.onnx as "". Notes what is newer than the installed onnx."""
     versions = normalized(model.opset_import)
+    for i in model.opset_import:
+        domain = "" if i.domain == "ai.onnx" else i.domain
+        if versions[domain] != i.version:
+            problems.append(Diagnostic("I11", f"domain {domain or 'ai.onnx'} is imported at versions {i.version} and {versions[domain]}", stage="import"))
     newest = onnx.defs.onnx_opset_version()
     version = versions.get("", 0)
     if version > newest:
@@ -64,7 +68,22 @@ def opsets(model: onnx.ModelProto, problems: list[Diagnostic]) -> dict[str, int]
                                    help="install a newer onnx and aitc, or convert with onnx.version_converter"))  # fmt: skip
     elif "" in versions and version < 1:
         problems.append(Diagnostic("I07", f"the model uses opset {version}, which does not exist", stage="import"))
+    if model.ir_version >= 3:
+        problems += _missing_imports(model, versions)
     return versions
+
+
+def _missing_imports(model: onnx.ModelProto, versions: Mapping[str, int]) -> Iterator[Diagnostic]:
+    """Domains that nodes use and nothing imports; functions import for themselves."""
+    used: dict[str, str] = {}
+    pending = [model.graph]
+    while pending:
+        graph = pending.pop()
+        for node in graph.node:
+            used.setdefault("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+            pending += [body for _, body in subgraphs(node)]
+    for domain in sorted(set(used) - set(versions)):
+        yield Diagnostic("I11", f"operator {used[domain]} is of domain {domain or 'ai.onnx'}, of which the model imports no version", stage="import")
 
 
 def normalized(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:

@@ -14,11 +14,10 @@ from typing import Any, Union
 import onnx
 
 from aitc import registry
-from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.errors import AitcError, Diagnostic
 from aitc.importer import check, dims
 from aitc.importer.dims import Binding
 from aitc.importer.walk import Environment, Walker
-from aitc.importer.weights import BadTensor, sparse_to_array, to_array
 from aitc.ir import dim as d
 from aitc.ir import dtype as dt
 from aitc.ir.dim import Dim
@@ -60,11 +59,12 @@ class _ModelImporter:
         self.shapes = shapes
         self.problems: list[Diagnostic] = []
         self.symbols: dict[str, Dim] = {}
-        self.graph = Graph(model.graph.name or name)
+        self.graph = Graph(model.graph.name or name.removesuffix(".onnx"))
 
     def run(self) -> Imported:
         proto = self.model.graph
         opsets = check.opsets(self.model, self.problems)
+        self._raise()
         check.structure(self.model, self.name, self.problems)
         self._raise()
         scope = Scope(self.graph, self.symbols)
@@ -88,7 +88,7 @@ class _ModelImporter:
         self._raise()
         metadata = {p.key: p.value for p in self.model.metadata_props}
         producer = " ".join(filter(None, (self.model.producer_name, self.model.producer_version)))
-        return Imported(self.graph, self.name, opsets, metadata, producer, walker.count, dict(self.symbols))
+        return Imported(self.graph, self.name.removesuffix(".onnx"), opsets, metadata, producer, walker.count, dict(self.symbols))
 
     def _raise(self) -> None:
         if self.problems:
@@ -192,5 +192,3 @@ class _ModelImporter:
 def _spell(dim: Any) -> str:
     return str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
 
-
-__all__ = ["BadTensor", "Imported", "import_model", "sparse_to_array", "to_array"]

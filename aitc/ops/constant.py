@@ -73,7 +73,8 @@ OPS.add("Dims", Op("Dims", Kind.SOURCE, lambda t, a: (TensorType(a.dtype, a.shap
                    doc="A small tensor whose elements are Dims, made at run time."))  # fmt: skip
 OPS.add("Range", Op("Range", Kind.SOURCE, lambda t, a: (TensorType(a.dtype, (a.size,)),), _range_array, RangeAttrs, arity=(0, 0)))
 OPS.add("Fill", Op("Fill", Kind.SOURCE, lambda t, a: (TensorType(a.dtype, a.shape),),
-                   lambda a: np.full(a.shape, a.value, dtype=a.dtype.numpy), FillAttrs, arity=(0, 0)))  # fmt: skip
+                   lambda a: np.full(a.shape, a.value, dtype=a.dtype.numpy), FillAttrs, arity=(0, 0),
+                   doc="A tensor whose elements are all one number."))  # fmt: skip
 OPS.add("ReadDims", Op("ReadDims", Kind.CONTROL, infer_read_dims, lambda x, a: x, ReadDimsAttrs,
                        doc="The input itself; its elements become the values of symbols, read back by the host when the model runs."))  # fmt: skip
 

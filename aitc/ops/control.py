@@ -27,6 +27,8 @@ UNROLL_LIMIT = 2048  # nodes: above that a loop stays a loop
 
 @dataclass(frozen=True, slots=True)
 class IfAttrs:
+    """The element types and shapes of the outputs."""
+
     dtypes: tuple[Any, ...]
     shapes: tuple[Shape, ...]  # of the outputs
 
@@ -42,6 +44,8 @@ class LoopAttrs:
 
 @dataclass(frozen=True, slots=True)
 class ScanAttrs:
+    """Inputs: states, then scanned tensors. Axes and directions (1: backward) have an entry each."""
+
     dtypes: tuple[Any, ...]
     shapes: tuple[Shape, ...]
     num_scan_inputs: int = 1
@@ -60,8 +64,12 @@ def _bodies_only(*_: Any) -> Any:
     raise NotImplementedError("control flow is interpreted by aitc.ir.interpret, which runs the bodies")
 
 
-for _name, _attrs in (("If", IfAttrs), ("Loop", LoopAttrs), ("Scan", ScanAttrs)):
-    OPS.add(_name, Op(_name, Kind.CONTROL, infer_declared, _bodies_only, _attrs, arity=(0, 1 << 30), outputs=-1))
+for _name, _attrs, _doc in (
+    ("If", IfAttrs, "Runs its first body if the condition holds, else its second."),
+    ("Loop", LoopAttrs, "Runs its body until the trip count or the condition ends it; carries values and stacks outputs."),
+    ("Scan", ScanAttrs, "Runs its body on each slice of the scanned inputs; carries states and stacks outputs."),
+):
+    OPS.add(_name, Op(_name, Kind.CONTROL, infer_declared, _bodies_only, _attrs, arity=(0, 1 << 30), outputs=-1, doc=_doc))
 
 
 def known_bool(v: Value | None) -> bool | None:

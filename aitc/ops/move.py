@@ -203,14 +203,15 @@ def _op(name: str, infer: Any, reference: Any, attrs: type, arity: tuple[int, in
     OPS.add(name, Op(name, Kind.MOVE, infer, reference, attrs, arity=arity, doc=doc))
 
 
-_op("Concat", infer_concat, lambda *args: np.concatenate(args[:-1], axis=args[-1].axis), AxisAttrs, (1, 1 << 30))
+_op("Concat", infer_concat, lambda *args: np.concatenate(args[:-1], axis=args[-1].axis), AxisAttrs, (1, 1 << 30), "The inputs joined along an axis.")
 _op("Pad", infer_pad, pad_array, PadAttrs, (1, 2), "With a scalar second input as value in mode constant (0 without one).")
 _op("Gather", infer_gather, lambda x, i, a: np.take(x, i, axis=a.axis), AxisAttrs, (2, 2), "Negative indices count from the end.")
-_op("GatherElements", infer_gather_elements, gather_elements_array, AxisAttrs, (2, 2))
-_op("GatherND", infer_gather_nd, gather_nd_array, GatherNDAttrs, (2, 2))
-_op("ScatterElements", infer_scatter, scatter_elements_array, ScatterElementsAttrs, (3, 3))
-_op("ScatterND", infer_scatter, scatter_nd_array, ScatterNDAttrs, (3, 3))
-_op("ReverseSequence", infer_reverse_sequence, reverse_sequence_array, ReverseSequenceAttrs, (2, 2))
+_op("GatherElements", infer_gather_elements, gather_elements_array, AxisAttrs, (2, 2), "Along the axis, for each element of the indices the element it names.")
+_op("GatherND", infer_gather_nd, gather_nd_array, GatherNDAttrs, (2, 2), "Slices at the coordinates that the last axis of the indices holds.")
+_op("ScatterElements", infer_scatter, scatter_elements_array, ScatterElementsAttrs, (3, 3),
+    "A copy of input 0 with updates put, or combined, where the indices say along an axis.")
+_op("ScatterND", infer_scatter, scatter_nd_array, ScatterNDAttrs, (3, 3), "A copy of input 0 with slices put, or combined, at coordinates.")
+_op("ReverseSequence", infer_reverse_sequence, reverse_sequence_array, ReverseSequenceAttrs, (2, 2), "The first elements along the time axis reversed, as many as each batch's length says.")
 
 
 # --- ONNX ----------------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def layer_norm_array(x: np.ndarray, a: LayerNormalizationAttrs) -> np.ndarray:
         return (w / np.sqrt(square + np.asarray(a.epsilon, w.dtype))).astype(x.dtype)
 
 
-OPS.add("Softmax", Op("Softmax", Kind.NORMALIZE, infer_same, softmax_array, SoftmaxAttrs, tolerance=2.0))
+OPS.add("Softmax", Op("Softmax", Kind.NORMALIZE, infer_same, softmax_array, SoftmaxAttrs, tolerance=2.0, doc="exp(x) / sum(exp(x)) along an axis, or its logarithm."))
 OPS.add("LayerNormalization", Op("LayerNormalization", Kind.NORMALIZE, infer_same, layer_norm_array, LayerNormalizationAttrs, tolerance=4.0))
 
 

@@ -151,8 +151,10 @@ def cumulate_array(x: np.ndarray, a: CumulateAttrs) -> np.ndarray:
     return (np.flip(y, a.axis) if a.reverse else y).astype(x.dtype)
 
 
-OPS.add("Reduce", Op("Reduce", Kind.REDUCE, infer_reduce, reduce_array, ReduceAttrs, tolerance=4.0))
-OPS.add("ArgReduce", Op("ArgReduce", Kind.SEARCH, infer_arg_reduce, arg_reduce_array, ArgReduceAttrs))
+OPS.add("Reduce", Op("Reduce", Kind.REDUCE, infer_reduce, reduce_array, ReduceAttrs, tolerance=4.0,
+                     doc="One of the functions sum, mean, max, min, prod, sumsquare, l1, l2, logsum, logsumexp, any, all over axes."))
+OPS.add("ArgReduce", Op("ArgReduce", Kind.SEARCH, infer_arg_reduce, arg_reduce_array, ArgReduceAttrs,
+                        doc="Where the maximum or minimum along an axis is; of equal ones the first or the last."))
 OPS.add("CumSum", Op("CumSum", Kind.REDUCE, infer_same, cumulate_array, CumulateAttrs, tolerance=4.0,
                      doc="Running sums (or products) along an axis."))  # fmt: skip
 

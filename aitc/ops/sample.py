@@ -214,6 +214,7 @@ def _roi_align(
             number_of = b.op("Ceil", size)
             most = b.op("Cast", b.op("Max", b.op("Reduce", number_of, function="max", axes=(0,), keepdims=True), b.like(1, size)), to=I64)
             ((samples,),) = runtime.read(b, most, lo=1)
+        number_of = declare.expand(b, number_of, (count,))
         column = lambda v: declare.reshape(b, v, (count, 1, 1))  # noqa: E731
         i = declare.reshape(b, cast(b, b.op("Range", start=0, step=1, size=out[axis]), size.type.dtype), (1, out[axis], 1))
         j = declare.reshape(b, cast(b, b.op("Range", start=0, step=1, size=samples), size.type.dtype), (1, 1, samples))
@@ -254,7 +255,7 @@ def _roi_samples(b: Scope, x: Value, batch: Value, count: Dim, out: tuple[int, i
     if mode == "avg":
         total = b.op("Reduce", apart, function="sum", axes=(2, 4), keepdims=False)
         many = b.op("Max", b.op("Mul", ny, nx), b.like(1, ny))
-        many = cast(b, declare.reshape(b, many, (many.shape[0], 1, 1, 1) if many.type.rank else ()), x.type.dtype)
+        many = cast(b, declare.reshape(b, many, (count, 1, 1, 1)), x.type.dtype)
         return transpose(b, b.op("Div", total, many), (0, 3, 1, 2))
     return transpose(b, b.op("Reduce", apart, function="max", axes=(2, 4), keepdims=False), (0, 3, 1, 2))
 

@@ -33,7 +33,9 @@ def dft(b: Scope, x: Value, length: Dim, axis: int, inverse: bool, onesided: boo
     parts = x.shape[-1]
     if parts not in (1, 2):
         raise ValueError(f"the last axis of {x.type} must be 1 (real) or 2 (complex)")
-    dtype = F64 if x.type.dtype is F64 else F32
+    # a plain sum of many products is less exact than a fast transform's: short ones are cheap enough to do in double
+    long = d.bounds(length)[0] > 128
+    dtype = F32 if long and x.type.dtype is not F64 else F64
     order = (*(i for i in range(rank - 1) if i != axis), axis)
     perm = (rank - 1, *order)
     signal = transpose(b, cast(b, x, dtype), perm)  # [parts, ..., N]

@@ -85,10 +85,13 @@ def slice_array(x: np.ndarray, a: SliceAttrs) -> np.ndarray:
     return x[np.ix_(*(np.arange(int(n)) * p + int(s) for s, n, p in zip(a.starts, a.sizes, a.steps)))]  # type: ignore[arg-type]
 
 
-OPS.add("Reshape", Op("Reshape", Kind.VIEW, infer_reshape, lambda x, a: x.reshape(a.shape), ReshapeAttrs))
-OPS.add("Transpose", Op("Transpose", Kind.VIEW, infer_transpose, lambda x, a: np.transpose(x, a.perm), TransposeAttrs))
+OPS.add("Reshape", Op("Reshape", Kind.VIEW, infer_reshape, lambda x, a: x.reshape(a.shape), ReshapeAttrs,
+                      doc="The same elements, in row-major order, in another shape."))
+OPS.add("Transpose", Op("Transpose", Kind.VIEW, infer_transpose, lambda x, a: np.transpose(x, a.perm), TransposeAttrs,
+                        doc="Axis i of the result is axis perm[i] of the input."))
 OPS.add("Slice", Op("Slice", Kind.VIEW, infer_slice, slice_array, SliceAttrs))
-OPS.add("Expand", Op("Expand", Kind.VIEW, infer_expand, lambda x, a: np.broadcast_to(x, a.shape), ExpandAttrs))
+OPS.add("Expand", Op("Expand", Kind.VIEW, infer_expand, lambda x, a: np.broadcast_to(x, a.shape), ExpandAttrs,
+                     doc="The input repeated along axes where it has size 1, or none."))
 
 
 # --- ONNX ----------------------------------------------------------------------------------------------------------------
