@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aitc import describe
+from aitc import describe, registry
 from aitc.build.cmake import BuildOptions, BuildResult, build
 from aitc.build.output import staged
 from aitc.build.toolchain import find_toolchain
@@ -35,6 +35,7 @@ from aitc.targets.target import Target, find_target
 from aitc.verify.bisect import Steps, first_difference
 from aitc.verify.compare import depth, roundoff, tolerance
 from aitc.verify.inputs import Arrays, random_inputs
+from aitc.verify.reference import load_oracle
 from aitc.verify.run import Subject, Verification, run_binary, verify
 
 STAGES = ("import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify")
@@ -103,7 +104,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
         stages.run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
         names = tuple(t.name for t in targets)
         facts = PlanOptions(result.name, file, options.precision, names, tuple(imported.metadata.items()), stages.statistics, uses=uses)
-        draft = stages.run("schedule", lambda: schedule(graph, targets[0], facts), describe.launches_said)
+        draft = result.plan = stages.run("schedule", lambda: schedule(graph, targets[0], facts), describe.launches_said)
         plan = result.plan = stages.run("plan", lambda: check_plan(draft), describe.plan_said)
         sources = result.sources = stages.run("emit", lambda: emit(plan), describe.sources_said)
         built = stages.run("build", lambda: _build(plan, sources, folder, options, stages.progress), describe.build_said)
@@ -118,6 +119,14 @@ def changed(stage: Callable[[Graph, Context], None], graph: Graph, context: Cont
     """``graph`` after a stage that works in place."""
     stage(graph, context)
     return graph
+
+
+def load_all(verifying: bool) -> None:
+    """Imports all that a compile may need. Otherwise it is done on the way, which is as good but for Ctrl-C in the middle of it."""
+    for package in ("aitc.ops", "aitc.passes", "aitc.rules", "aitc.kernels"):
+        registry.load(package)
+    if verifying:
+        load_oracle()
 
 
 def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:

@@ -70,8 +70,6 @@ class Stages:
         self.progress.end(name, self.seconds[name], described.line)
         if self.dump is not None:
             self._write(name, described.texts())
-        if name == self.stop_after and name != self.names[-1]:
-            raise Stopped
         return result
 
     def _write(self, name: str, texts: Mapping[str, str]) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import json
-import signal
 import sys
-from typing import Any
 
 import click
 
@@ -74,7 +72,6 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     wants_json = "--json" in arguments
     verbose = any(a in ("-v", "-vv", "--verbose") for a in arguments)
-    signal.signal(signal.SIGTERM, _terminate)
     try:
         result = cli.main(args=arguments, prog_name="aitc", standalone_mode=False)
         sys.stdout.flush()
@@ -101,10 +98,6 @@ def main(arguments: list[str] | None = None) -> int:
         return _defect(error, verbose, wants_json)
 
 
-def _terminate(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def _os_problem(error: OSError) -> Diagnostic:
     where = f"{error.filename}: " if error.filename else ""
     text = error.strerror or str(error)
@@ -127,7 +120,3 @@ def _report(diagnostics: tuple[Diagnostic, ...], code: Exit, wants_json: bool) -
         answer = {"ok": False, "exit": int(code), "errors": [diagnostic_json(d) for d in diagnostics]}
         print(json.dumps(answer, indent=2), flush=True)
     return int(code)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

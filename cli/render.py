@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from aitc import __version__
 from aitc.errors import Diagnostic
 
+from . import interrupt
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
@@ -64,7 +66,7 @@ def seconds(s: float) -> str:
 
 
 class Display:
-    """Shows the stages of a compile; has the methods of ``aitc.pipeline.Progress``. Use as a context manager."""
+    """Shows the stages of a compile; has the methods of ``aitc.progress.Progress``. Inside ``with`` signals unwind the work."""
 
     def __init__(self, quiet: bool = False, verbose: bool = False):
         self.quiet = quiet
@@ -74,8 +76,10 @@ class Display:
         self._task: Any = None
         self._stage = ""
         self._said = 0.0
+        self._signals = interrupt.unwinding()
 
     def __enter__(self) -> Display:
+        self._signals.__enter__()
         if self.live:
             from rich.console import Console
             from rich.progress import (
@@ -100,6 +104,7 @@ class Display:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+        self._signals.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -116,6 +121,7 @@ class Display:
             self.say(f"  {text}")
 
     def begin(self, stage: str) -> None:
+        interrupt.check()
         self._stage = stage
         self._said = time.monotonic()
         if self._bar is not None:
@@ -124,6 +130,7 @@ class Display:
             self._task = self._bar.add_task(stage, total=None, what="")
 
     def step(self, done: int, total: int, what: str = "") -> None:
+        interrupt.check()
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=total, what=what[:40])
         elif time.monotonic() - self._said > 5 or (self.verbose and done):

@@ -136,6 +136,11 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
+def load_oracle() -> None:
+    """Imports onnxruntime now rather than at the first run: an interruption in the middle of an import is an ugly thing."""
+    import onnxruntime  # noqa: F401
+
+
 def node_outputs(model: str | Path | bytes) -> list[tuple[str, str, str]]:
     """(output name, node name, op type) of every node of the main graph, in file order."""
     raw = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model), load_external_data=False)

@@ -10,6 +10,7 @@ import click
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.settings import Settings
 
+from .. import interrupt
 from .. import options as flags
 
 
@@ -40,7 +41,8 @@ def command(output: Path, name: str, iters: int, warmup: int, dims: tuple[tuple[
         call += ["--dim", f"{dim}={size}"]
     if launches:
         call.append("--profile")
-    answer = json.loads(run_executable(call))
+    with interrupt.unwinding():
+        answer = json.loads(run_executable(call))
     if as_json:
         print(json.dumps({"ok": True, "exit": 0, **answer}, indent=2))
         return int(Exit.OK)

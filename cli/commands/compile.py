@@ -43,7 +43,7 @@ def command(model: Path, as_json: bool, verbose: bool, quiet: bool, require_veri
     aitc compile model.onnx --target h200 -o out/
     aitc compile model.onnx --target a100 --target h100 --precision fp16 --dim batch=1..32
     """
-    from aitc.pipeline import Options, compile
+    from aitc.pipeline import Options, compile, load_all
 
     if require_verify and no_verify:
         raise click.UsageError("--require-verify and --no-verify exclude each other")
@@ -52,6 +52,7 @@ def command(model: Path, as_json: bool, verbose: bool, quiet: bool, require_veri
     given["jobs"] = given["jobs"] or settings.job_count
     for name in ("dump", "tuning"):
         given[name] = given[name] or (Path(getattr(settings, name)) if getattr(settings, name) else None)
+    load_all(verifying=not no_verify)
     with Display(quiet or (as_json and not verbose), verbose) as display:
         result = compile(model, Options(verify=how, **given), display)
     errors = (mismatch(result.name, result.verification),) if result.failed and result.verification else ()

@@ -11,6 +11,7 @@ import numpy as np
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.settings import Settings
 
+from .. import interrupt
 from .. import options as flags
 from ..render import print_diagnostics
 from .compile import mismatch
@@ -30,12 +31,15 @@ def command(model: Path, output: Path, name: str, seed: int, runs: int, feeds: t
             verbose: bool, quiet: bool) -> int:  # fmt: skip
     """Compare the binary in OUTPUT (the -o of compile) with what onnxruntime computes for MODEL, on fresh random inputs."""
     from aitc.report import find_report, subject_of, verification_json
+    from aitc.verify.reference import load_oracle
     from aitc.verify.run import verify
 
     _, report = find_report(output, name)
     subject = subject_of(output, report, Settings.read().device_index if device is None else device)
     given = _read_feeds(feeds, [p.name for p in subject.inputs])
-    answers = [verify(subject, model, seed + i, given) for i in range(runs)]
+    load_oracle()
+    with interrupt.unwinding():
+        answers = [verify(subject, model, seed + i, given) for i in range(runs)]
     failed = [v for v in answers if v.status == "failed"]
     absent = [v for v in answers if v.status == "not run"]
     code = Exit.VERIFY if failed or absent else Exit.OK

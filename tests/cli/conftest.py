@@ -18,7 +18,7 @@ def aitc(tmp_path: Path) -> Aitc:
     """Runs ``aitc ARGUMENTS`` in a fresh folder. Whatever happens, no traceback may be seen."""
 
     def run(*arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout: float = 300) -> Done:
-        command = [sys.executable, "-m", "aitc_cli.main", *map(str, arguments)]
+        command = [sys.executable, "-m", "aitc_cli", *map(str, arguments)]
         done = subprocess.run(command, cwd=cwd or tmp_path, env=environment(tmp_path, **(env or {})), capture_output=True, text=True,
                               timeout=timeout, stdin=subprocess.DEVNULL)  # fmt: skip
         assert "Traceback" not in done.stderr + done.stdout, done.stderr

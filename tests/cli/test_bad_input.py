@@ -191,7 +191,7 @@ def test_no_space(small: Path, tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    command = [sys.executable, "-B", "-m", "aitc_cli.main", "compile", str(small), "-t", "cpu", "--dump", "d", "--stop-after", "import"]
+    command = [sys.executable, "-B", "-m", "aitc_cli", "compile", str(small), "-t", "cpu", "--dump", "d", "--stop-after", "import"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, preexec_fn=limit)
     assert done.returncode == Exit.IO
     assert "error[O02]" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,204 @@
+"""The commands on models that compile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import onnx.numpy_helper as nh
+import pytest
+
+from aitc.errors import Exit
+from tests.cli.support import Aitc, environment, small_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with small.onnx and its binary in out/, compiled with --json (the answer is in answer.json) and --dump."""
+    folder = tmp_path_factory.mktemp("built")
+    onnx.save(small_model(), folder / "small.onnx")
+    flags = ["-t", "cpu", "--json", "--dump", "dump", "-o", "out", "--dim", "batch=1..9"]
+    command = [sys.executable, "-m", "aitc_cli", "compile", "small.onnx", *flags]
+    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder / "answer.json").write_text(done.stdout)
+    return folder
+
+
+def test_json_of_compile(built: Path) -> None:
+    answer = json.loads((built / "answer.json").read_text())
+    report = json.loads((built / "out" / "small.json").read_text())
+    assert answer["ok"] is True and answer["exit"] == 0
+    assert {k: answer[k] for k in report} == report
+    assert report["targets"] == ["cpu"] and report["api"] == "cpu"
+    assert [(p["name"], p["dtype"], p["shape"]) for p in report["inputs"]] == [("x", "f32", ["batch", 4])]
+    assert [(d["model_name"], d["lo"], d["hi"]) for d in report["dims"]] == [("batch", 1, 9)]
+    assert report["verification"]["status"] == "passed" and report["verification"]["runs"] == 2
+    assert report["verification"]["oracle"].startswith("onnxruntime")
+    assert list(report["seconds"]) == ["import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify"]
+    nodes = " ".join(n for launch in report["launches"] for n in launch["nodes"])
+    assert all(name in nodes for name in ("product", "sum", "clamp"))
+    assert report["files"]["libsmall.so"] == (built / "out" / "libsmall.so").stat().st_size
+
+
+def test_dump_has_every_stage(built: Path) -> None:
+    names = {p.name for p in (built / "dump").iterdir()}
+    wanted = {"01-import.txt", "02-simplify.txt", "03-fuse.txt", "03-fuse.rules.txt", "04-layout.txt", "05-schedule.txt", "06-plan.json"}
+    wanted |= {"07-emit", "08-build.log", "09-verify.json"}
+    assert wanted <= names
+    assert (built / "dump" / "07-emit" / "model.cpp").read_text() == (built / "out" / "src" / "model.cpp").read_text()
+
+
+def test_dumped_graphs_parse_back(built: Path) -> None:
+    from aitc import registry
+    from aitc.ir.text import from_text, to_text
+
+    registry.load("aitc.ops")
+    text = (built / "dump" / "01-import.txt").read_text()
+    assert to_text(from_text(text)) == text
+
+
+def test_no_absolute_path_and_nothing_of_the_moment_in_the_sources(built: Path) -> None:
+    for path in (built / "out" / "src").rglob("*"):
+        if path.is_file() and path.suffix != ".bin":
+            assert str(built) not in path.read_text(errors="replace"), path
+
+
+def test_verify(aitc: Aitc, built: Path) -> None:
+    done = aitc("verify", "small.onnx", "out", "--runs", "2", cwd=built)
+    assert done.code == 0 and done.out.count("passed") == 2
+    np.save(built / "x.npy", np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4))
+    answer = json.loads(aitc("verify", "small.onnx", "out", "--feed", "x=x.npy", "--json", cwd=built).out)
+    assert answer["runs"][0]["outputs"][0]["shape"] == [3, 3]
+
+
+def test_verify_against_another_model_is_a_mismatch(aitc: Aitc, built: Path, tmp_path: Path) -> None:
+    onnx.save(small_model(weight=2.001), tmp_path / "other.onnx")
+    done = aitc("verify", tmp_path / "other.onnx", "out", cwd=built)
+    assert done.code == Exit.VERIFY
+    assert "error[V01]" in done.err and "worst at" in done.err
+    answer = json.loads(aitc("verify", tmp_path / "other.onnx", "out", "--json", cwd=built).out)
+    assert answer["ok"] is False and answer["exit"] == Exit.VERIFY
+
+
+@pytest.mark.parametrize("array", [np.ones((3, 5), np.float32), np.ones((3, 4), np.float64), np.ones((10, 4), np.float32)])
+def test_verify_with_an_input_that_does_not_fit(aitc: Aitc, built: Path, tmp_path: Path, array: np.ndarray) -> None:
+    np.save(tmp_path / "bad.npy", array)
+    done = aitc("verify", "small.onnx", "out", "--feed", f"x={tmp_path / 'bad.npy'}", cwd=built)
+    assert done.code in (Exit.RUNTIME, Exit.VERIFY), done.err
+    assert "error[" in done.err
+
+
+def test_bench(aitc: Aitc, built: Path) -> None:
+    answer = json.loads(aitc("bench", "out", "--iters", "20", "--dim", "batch=3", "--json", cwd=built).out)
+    assert answer["latency_ms"]["p50"] > 0 and answer["inputs"][0]["shape"] == [3, 4]
+    done = aitc("bench", "out", "--iters", "5", "--launches", cwd=built)
+    assert done.code == 0 and "p50" in done.out
+    assert aitc("bench", "out", "--dim", "nope=3", cwd=built).code == Exit.USAGE
+    assert aitc("bench", "out", "--dim", "batch=77", cwd=built).code == Exit.RUNTIME
+
+
+@pytest.mark.parametrize(("stage", "words"), [
+    ("import", "MatMul"), ("simplify", "MatMul"), ("fuse", "MatMul"), ("layout", "MatMul"), ("schedule", "product"), ("plan", '"launches"'),
+    ("emit", "model.cpp"),
+])  # fmt: skip
+def test_show(aitc: Aitc, small: Path, stage: str, words: str) -> None:
+    done = aitc("show", small, "--stage", stage, "-t", "cpu")
+    assert done.code == 0 and words in done.out and done.err == ""
+    counts = json.loads(aitc("show", small, "--stage", stage, "-t", "cpu", "--json").out)
+    assert counts["ops"]["MatMul"] == 1
+
+
+def test_check(aitc: Aitc, small: Path) -> None:
+    done = aitc("check", small, small, "-t", "cpu")
+    assert done.code == 0 and done.out.count("yes, ") == 2
+    answer = json.loads(aitc("check", small, "-t", "cpu", "--json").out)
+    assert answer["models"][0]["targets"] == ["cpu"]
+
+
+@pytest.mark.parametrize("what", ["targets", "ops", "core", "kernels", "rules", "passes", "stages", "toolchains", "settings"])
+def test_list(aitc: Aitc, what: str) -> None:
+    rows = json.loads(aitc("list", what, "--json").out)
+    done = aitc("list", what)
+    assert done.code == 0 and len(rows) > 1
+    assert len(done.out.splitlines()) == len(rows) + 1
+
+
+def test_explain(aitc: Aitc) -> None:
+    assert "external data" in aitc("explain", "i08").out
+    assert json.loads(aitc("explain", "V01", "--json").out)["V01"]["title"]
+    assert len(aitc("explain").out.splitlines()) > 20
+
+
+def test_help_of_every_command(aitc: Aitc) -> None:
+    top = aitc("--help")
+    assert top.code == 0 and "130" in top.out
+    for verb in ("compile", "verify", "bench", "show", "check", "list", "explain"):
+        assert verb in top.out
+        done = aitc(verb, "--help")
+        assert done.code == 0 and "Usage: aitc " + verb in done.out
+
+
+def test_stop_after_leaves_the_output_alone(aitc: Aitc, small: Path, tmp_path: Path) -> None:
+    done = aitc("compile", small, "-t", "cpu", "--stop-after", "emit", "--dump", "d")
+    assert done.code == 0 and "stopped after emit" in done.out
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "d" / "07-emit" / "CMakeLists.txt").is_file()
+    assert not (tmp_path / "d" / "08-build.log").exists()
+
+
+def test_require_verify_without_a_device(aitc: Aitc, small: Path, tmp_path: Path) -> None:
+    """A graph that no oracle takes stands for a missing device: the reference refuses, the binary is made."""
+    model = small_model()
+    model.ir_version = 3
+    model.graph.initializer[0].CopyFrom(nh.from_array(np.ones((4, 3), np.float32), "w"))
+    onnx.save(model, tmp_path / "old.onnx")
+    done = aitc("compile", tmp_path / "old.onnx", "-t", "cpu", "--no-verify", "-o", "o")
+    assert done.code == 0 and "verification not run: not asked for" in done.out
+
+
+def test_weights_in_a_file(aitc: Aitc, tmp_path: Path) -> None:
+    onnx.save(small_model(), tmp_path / "small.onnx")
+    done = aitc("compile", "small.onnx", "-t", "cpu", "--weights", "file", "-o", "out")
+    assert done.code == 0 and "verification passed" in done.out, done.err
+    assert (tmp_path / "out" / "small.weights").stat().st_size > 0
+
+
+def test_what_else_is_in_the_output_folder_stays(aitc: Aitc, small: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    assert aitc("compile", small, "-t", "cpu").code == 0
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
+    assert (tmp_path / "out" / "libsmall.so").is_file()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("seconds", [0.3, 0.7, 1.5, 3.0])
+def test_interruption_leaves_nothing(tmp_path: Path, how: signal.Signals, seconds: float) -> None:
+    layers = [oh.make_node("Conv", [f"v{i}", "w"], [f"v{i + 1}"], pads=[1 + i % 2] * 4, dilations=[1 + i % 2] * 2) for i in range(8)]
+    graph = oh.make_graph(layers, "g", [oh.make_tensor_value_info("v0", 1, [1, 8, 32, 32])], [oh.make_tensor_value_info("v8", 1, None)],
+                          [nh.from_array(np.ones((8, 8, 3, 3), np.float32), "w")])  # fmt: skip
+    onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    command = [sys.executable, "-m", "aitc_cli", "compile", "m.onnx", "-t", "cpu", "-o", "sub/out"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path, TMPDIR=str(tmp_path)), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    time.sleep(seconds)
+    os.killpg(process.pid, how)  # as a terminal does
+    _, err = process.communicate(timeout=60)
+    if process.returncode == 0:
+        pytest.skip("it was done before the signal came")
+    assert process.returncode == Exit.INTERRUPTED, err
+    assert "error[C01]: interrupted" in err and "Traceback" not in err
+    assert not (tmp_path / "sub" / "out").exists()
+    left = {p.name for p in tmp_path.iterdir()} | {p.name for p in (tmp_path / "sub").glob("*")}
+    assert left <= {"m.onnx", "sub", "cache"}, left
