@@ -37,11 +37,20 @@ CODES: dict[str, Explanation] = {
         "No permission, no space, or the path is a file. Choose another folder with -o; TMPDIR says where objects "
         "are built, AITC_CACHE_DIR where they are kept. What was in the output folder before is untouched.",
     ),
+    "B05": Explanation(
+        "the compiler is too old for the target",
+        "The nvcc or hipcc that was found does not know the target's architecture. `aitc list toolchains` shows which one that "
+        "is; a flag or the environment names another.",
+    ),
+    "B05": Explanation(
+        "the compiler is too old for the target",
+        "It does not know the architecture. `aitc list toolchains` shows which compiler was found; install a newer one, or compile for an older "
+        "architecture of the same family.",
+    ),
     # C: command line
     "C01": Explanation(
         "interrupted",
-        "Ctrl-C or SIGTERM. Compilers were stopped, and nothing half-written is left: the output folder is as it "
-        "was.",
+        "Ctrl-C or SIGTERM. Compilers were stopped, and nothing half-written is left: the output folder is as it was.",
     ),
     "C02": Explanation(
         "a wrong flag or argument",
@@ -135,6 +144,15 @@ CODES: dict[str, Explanation] = {
     "P02": Explanation(
         "--keep-fp32 matches no node",
         "No node of the model has that name or operator after fusion. `aitc show --stage fuse` lists them.",
+    ),
+    # P: passes
+    "P01": Explanation(
+        "--keep-fp32 is no regular expression",
+        "A pattern is the name of an ONNX node, an op type, or a regular expression on either; parentheses and dots in names need a backslash.",
+    ),
+    "P02": Explanation(
+        "--keep-fp32 matches nothing",
+        "No node of the model has such a name or type. `aitc show MODEL --stage import` prints all nodes with their names.",
     ),
     # S: schedule
     "S01": Explanation(
