@@ -90,6 +90,8 @@ def identifier(name: str) -> str:
 def schedule(graph: Graph, target: Target, options: PlanOptions, table: Table | None = None) -> Plan:
     """The plan of ``graph`` on ``target``. Changes the graph (copies are inserted). Raises AitcError when an op has no kernel."""
     load("aitc.kernels")
+    if options.precision == "tf32":
+        target = replace(target, features=target.features | {"tf32"})
     storage = Storages()
     kernels = prepare(graph, storage, target)
     groups = form_groups(graph, kernels)
