@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
 import platform
 import shutil
 import subprocess
@@ -49,24 +50,35 @@ ISAS = instruction_sets()
 
 
 @functools.cache
-def _directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="aitc-cpu-headers-")
+def _headers() -> bytes:
+    digest = hashlib.sha256()
+    for path in sorted(INCLUDE.rglob("*.h")):
+        if "gpu" not in path.parts:
+            digest.update(path.read_bytes())
+    return digest.digest()
 
 
 @functools.cache
 def _compile(source: str, isa: str) -> ctypes.CDLL | str:
-    """The library, or what the compiler said (kept, too: a source that fails is not compiled again for each test)."""
+    """The library, or what the compiler said (kept, too: a source that fails is not compiled again for each test).
+
+    Libraries stay in the temporary directory, named by all that they are made of, for the next run and for pytest's other workers.
+    """
     text = source + '\n#include "aitc/host/thread_pool.h"\n'
-    stem = Path(_directory().name) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}_{isa}"
-    file, library = stem.with_suffix(".cpp"), stem.with_suffix(".so")
-    file.write_text(text)
-    done = subprocess.run(
-        ["g++", *COMMON, *FLAGS[isa].split(), f"-I{INCLUDE}", str(file), "-o", str(library)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stderr[:4000] if done.returncode else ctypes.CDLL(str(library))
+    command = ["g++", *COMMON, *FLAGS[isa].split(), f"-I{INCLUDE}"]
+    key = hashlib.sha256(" ".join([*command, text]).encode() + _headers()).hexdigest()[:24]
+    directory = Path(tempfile.gettempdir()) / f"aitc-cpu-headers-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    library = directory / f"{key}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=directory) as work:
+            file, made = Path(work) / "cases.cpp", Path(work) / "cases.so"
+            file.write_text(text)
+            done = subprocess.run([*command, str(file), "-o", str(made)], capture_output=True, text=True, check=False)
+            if done.returncode:
+                return done.stderr[:4000]
+            made.rename(library)
+    return ctypes.CDLL(str(library))
 
 
 def build(source: str, isa: str) -> ctypes.CDLL:
