@@ -16,7 +16,7 @@ from aitc.importer import attributes, bodies, functions
 from aitc.importer.check import normalized, subgraphs
 from aitc.importer.weights import BadTensor, sparse_to_array, to_array
 from aitc.ir.graph import Graph, Value
-from aitc.ops.declare import Importer, OptionalValue, Scope, SequenceValue, Unsupported, find_importer
+from aitc.ops.declare import Importer, OptionalValue, Scope, SequenceValue, Unsupported, UseBody, find_importer
 
 Lazy = Union[onnx.TensorProto, onnx.SparseTensorProto]
 
@@ -192,7 +192,10 @@ class Walker:
         if importer is None:
             return functions.inline_schema(self, domain, node, version, inputs, given, environment)
         bodies.open_bodies(self, environment, loc)
-        result = importer.function(self.scope, *_positional(importer, inputs), **_keywords(importer, given))
+        try:
+            result = importer.function(self.scope, *_positional(importer, inputs), **_keywords(importer, given))
+        except UseBody:
+            return functions.inline_schema(self, domain, node, version, inputs, given, environment)
         return result if isinstance(result, tuple) else (result,)
 
     def _attributes(self, node: onnx.NodeProto, environment: Environment) -> dict[str, Any]:

@@ -36,6 +36,10 @@ class Unsupported(Exception):
         self.help = help
 
 
+class UseBody(Exception):
+    """Raised by an importer that leaves this use of an operator to the function body that ONNX defines for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class SequenceValue:
     """An ONNX sequence whose length is known at compile time. It exists at import only."""
