@@ -87,35 +87,105 @@ def graphs(draw: Any) -> Graph:
     values: list[Value] = [graph.add_input("x", TensorType(dt.F32, (n, 4, 6)))]
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     for _ in range(draw(st.integers(2, 14))):
-        x = draw(st.sampled_from(values[-4:]))
+        x = values[-1] if draw(st.integers(0, 4)) else draw(st.sampled_from(values[-4:]))
         values.append(_node(draw, b, x, values, rng))
     graph.outputs = [values[-1], *draw(st.lists(st.sampled_from(values), max_size=2, unique=True))]
     graph.outputs = list(dict.fromkeys(graph.outputs))
     return graph
 
 
+def _scalar(b: Builder, c: float, x: Value) -> Value:
+    return b.like(c, x)
+
+
+def _layer_norm(draw: Any, b: Builder, x: Value) -> Value:
+    axes = (x.type.rank - 1,)
+    d = x
+    if draw(st.booleans()):
+        d = b.op("Sub", x, b.op("Reduce", x, function="mean", axes=axes))
+    square = b.op("Pow", d, _scalar(b, 2, x)) if draw(st.booleans()) else b.op("Mul", d, d)
+    root = b.op("Sqrt", b.op("Add", b.op("Reduce", square, function="mean", axes=axes), _scalar(b, 1e-3, x)))
+    return b.op("Div", d, root) if draw(st.booleans()) else b.op("Mul", b.op("Reciprocal", root), d)
+
+
+def _gelu(draw: Any, b: Builder, x: Value) -> Value:
+    e = b.op("Add", b.op("Erf", b.op("Mul", x, _scalar(b, 0.70710677, x))), _scalar(b, 1, x))
+    if draw(st.booleans()):
+        return b.op("Mul", b.op("Mul", x, _scalar(b, 0.5, x)), e)
+    return b.op("Mul", b.op("Mul", x, e), _scalar(b, draw(st.sampled_from((0.5, 2.0))), x))
+
+
+def _hard_swish(draw: Any, b: Builder, x: Value) -> Value:
+    three, six = _scalar(b, 3, x), _scalar(b, 6, x)
+    clip = b.op("Min", b.op("Max", b.op("Add", x, three), _scalar(b, 0, x)), six)
+    y = b.op("Mul", x, clip) if draw(st.booleans()) else clip
+    return b.op("Div", y, six)
+
+
+def _silu(draw: Any, b: Builder, x: Value) -> Value:
+    if draw(st.booleans()):
+        return b.op("Mul", x, b.op("Sigmoid", x))
+    return b.op("Div", x, b.op("Add", b.op("Exp", b.op("Neg", x)), _scalar(b, 1, x)))
+
+
+def _softmax(draw: Any, b: Builder, x: Value) -> Value:
+    axes = (draw(st.integers(0, x.type.rank - 1)),)
+    d = b.op("Sub", x, b.op("Reduce", x, function="max", axes=axes))
+    e = b.op("Exp", d)
+    total = b.op("Reduce", e, function="sum", axes=axes)
+    return b.op("Div", e, total) if draw(st.booleans()) else b.op("Sub", d, b.op("Log", total))
+
+
+def _attention(draw: Any, b: Builder, x: Value) -> Value:
+    """Of x with itself, with a random choice of scales, mask and orientation."""
+    rank = x.type.rank
+    if rank < 3:
+        return b.op("Neg", x)
+    swap = (*range(rank - 2), rank - 1, rank - 2)
+    q = b.op("Mul", x, _scalar(b, 0.5, x)) if draw(st.booleans()) else x
+    k = b.op("Transpose", b.op("Mul", x, _scalar(b, 0.5, x)) if draw(st.booleans()) else x, perm=swap)
+    s = b.op("MatMul", q, k)
+    mask = b.op("Reduce", s, function="mean", axes=(rank - 1,))
+    if draw(st.booleans()):
+        s = b.op("Add", s, mask)
+    if draw(st.booleans()):
+        s = b.op("Div", s, _scalar(b, 2, x))
+    if draw(st.booleans()):
+        fill = draw(st.sampled_from((-3.4028235e38, -1e9, -np.inf)))
+        s = b.op("Where", b.op("Less", s, b.op("Mul", mask, _scalar(b, 2, x))), s, _scalar(b, fill, x))
+    p = b.op("Softmax", s, axis=rank - 1)
+    if draw(st.booleans()):
+        p = b.op("Where", b.op("IsNaN", p), _scalar(b, 0, x), p)
+    if draw(st.booleans()):
+        return b.op("MatMul", p, x)
+    return b.op("MatMul", b.op("Transpose", x, perm=swap), b.op("Transpose", p, perm=swap))
+
+
+def _merged_and_split(draw: Any, b: Builder, x: Value) -> Value:
+    """A linear layer on merged leading axes."""
+    if x.type.rank < 3 or not isinstance(x.shape[-1], int):
+        return b.op("Neg", x)
+    flat = b.op("Reshape", x, shape=(dm.product(x.shape[:-1]), x.shape[-1]))
+    y = b.op("MatMul", flat, b.constant(np.eye(x.shape[-1], 4, dtype=np.float32)))
+    if draw(st.booleans()):
+        y = b.op("Add", y, b.constant(np.arange(4, dtype=np.float32)))
+    return b.op("Reshape", y, shape=(*x.shape[:-1], 4)) if draw(st.booleans()) else y
+
+
+_IDIOMS: dict[str, Callable[[Any, Builder, Value], Value]] = {
+    "layer_norm": _layer_norm, "gelu": _gelu, "hard_swish": _hard_swish, "silu": _silu, "softmax_spelled": _softmax,
+    "attention": _attention, "merged": _merged_and_split,
+}  # fmt: skip
+_KINDS = (
+    "unary", "binary", "scalar", "row", "transpose", "transpose", "transpose", "reshape", "slice", "expand", "reduce", "norm", "softmax",
+    "matmul", "concat", "cast", "where", *_IDIOMS,
+)  # fmt: skip
+
+
 def _node(draw: Any, b: Builder, x: Value, values: list[Value], rng: np.random.Generator) -> Value:
-    kind = draw(
-        st.sampled_from(
-            (
-                "unary",
-                "binary",
-                "scalar",
-                "row",
-                "transpose",
-                "reshape",
-                "slice",
-                "expand",
-                "reduce",
-                "norm",
-                "softmax",
-                "matmul",
-                "concat",
-                "cast",
-                "where",
-            )
-        )
-    )
+    kind = draw(st.sampled_from(_KINDS))
+    if kind in _IDIOMS:
+        return _IDIOMS[kind](draw, b, x)
     rank = x.type.rank
     if kind == "unary":
         return b.op(draw(st.sampled_from(_UNARY)), x)

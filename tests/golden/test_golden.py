@@ -16,6 +16,7 @@ from graph_inputs import random_inputs
 
 from aitc.errors import AitcError
 from aitc.ir.interpret import interpret
+from aitc.ir.rewrite import FUSE, SIMPLIFY
 from aitc.ir.text import from_text, to_text
 from aitc.ir.verify import verify
 from aitc.passes import stages
@@ -73,7 +74,7 @@ STAGES = {stage: _graph_stage(stage) for stage in ("simplify", "fuse", "layout")
 @pytest.mark.parametrize("path", CASES, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_golden(path: Path, request: pytest.FixtureRequest) -> None:
     text = path.read_text(encoding="utf-8")
-    blocks = {kind: body for kind, body in _BLOCK.findall(text)}
+    blocks = dict(_BLOCK.findall(text))
     actual = STAGES[path.parent.name](blocks)
     if request.config.getoption("--rewrite", default=False):
         for kind, body in actual.items():
@@ -86,6 +87,17 @@ def test_golden(path: Path, request: pytest.FixtureRequest) -> None:
         return
     for kind, body in actual.items():
         assert blocks.get(kind) == body, f"{path.name}: block {kind} differs; `make golden` writes it anew"
+
+
+def test_every_rule_has_a_case() -> None:
+    matched: set[str] = set()
+    for path in CASES:
+        blocks = dict(_BLOCK.findall(path.read_text(encoding="utf-8")))
+        graph, context = from_text(blocks["input"]), Context()
+        stages.simplify(graph, context)
+        stages.fuse(graph, context)
+        matched.update(context.log.counts())
+    assert {rule.name for rule in (*SIMPLIFY, *FUSE)} - matched == set()
 
 
 def test_every_stage_has_cases() -> None:

@@ -52,8 +52,11 @@ def _back(b: Builder, v: Value, perm: tuple[int, ...]) -> Value:
     if all(d == 1 for d in v.shape) and v.type.rank <= 1:
         return v
     rank = len(perm)
-    full = v if v.type.rank == rank else b.op("Reshape", v, shape=(1,) * (rank - v.type.rank) + tuple(v.shape))
-    return b.op("Transpose", full, perm=_inverse(perm))
+    full = (1,) * (rank - v.type.rank) + tuple(v.shape)
+    back = _inverse(perm)
+    if v.const is not None:
+        return b.constant(v.const.reshape(full).transpose(back), name=v.name)  # type: ignore[arg-type]
+    return b.op("Reshape", v, shape=tuple(full[i] for i in back))  # at most one axis is not 1: nothing moves in memory
 
 
 def _match_pointwise(node: Node) -> Outcome:

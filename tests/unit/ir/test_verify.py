@@ -37,7 +37,7 @@ TEXT = """graph "main" {
 
 
 def lose_a_use(g: Graph) -> None:
-    a = list(g.nodes)[0].output
+    a = next(iter(g.nodes)).output
     a.users.clear()
 
 
@@ -59,7 +59,7 @@ def same_name(g: Graph) -> None:
 
 
 def wrong_constant(g: Graph) -> None:
-    list(g.nodes)[0].inputs[1].const = np.zeros(4, np.float32)
+    next(iter(g.nodes)).inputs[1].const = np.zeros(4, np.float32)
 
 
 def forget_captured(g: Graph) -> None:
