@@ -119,7 +119,7 @@ def build(
             with tempfile.TemporaryDirectory(prefix="aitc-build-", ignore_cleanup_errors=True) as temporary:
                 tree = options.keep_build or Path(temporary)
                 log = _configure_and_make(plan, sources, tree, toolchain, options, folder, progress)
-                compiled, cached = _counts(tree)
+                compiled, cached = _counts(tree) if folder else (_object_count(plan, options), 0)
                 shutil.copyfile(tree / f"lib{plan.name}.so", library)
                 shutil.copyfile(tree / plan.name, program)
             if folder:
@@ -261,35 +261,34 @@ def build_error(plan: Plan, log: list[str]) -> AitcError:
     """The failure in ninja's output, led back to the ONNX nodes that the failing file was made from."""
     text = "\n".join(log)
     if re.search(r"No space left on device", text):
+        help_ = "TMPDIR and AITC_CACHE_DIR say where objects go"
         return AitcError(
-            Diagnostic(
-                "B04",
-                "the disk is full",
-                stage="build",
-                detail=tuple(_tail(log, 4)),
-                help="TMPDIR and AITC_CACHE_DIR say where objects go",
-            ),
-            Exit.IO,
+            Diagnostic("B04", "the disk is full", stage="build", detail=tuple(_tail(log, 4)), help=help_), Exit.IO
         )
+    unknown = re.search(
+        r"Unsupported gpu architecture '?(\w+)|invalid target ID '(\w+)'|unsupported HIP gpu architecture: (\w+)", text
+    )
+    if unknown:
+        arch, names = next(filter(None, unknown.groups())), ", ".join(plan.targets)
+        message = f"this compiler does not know {arch}, the architecture of {names}"
+        help_ = "install a newer one: `aitc list toolchains` shows which was found, and `aitc list targets` the others"
+        return AitcError(Diagnostic("B05", message, stage="build", help=help_), Exit.TOOLCHAIN)
+    help_ = "this is a defect of aitc: please report it with the output of --dump"
+    if re.search(r"\bKilled\b|out of memory|[Cc]annot allocate memory|virtual memory exhausted", text):
+        help_ = "the compiler ran out of memory: --jobs 1 runs one at a time"
     failed = _failed_kernels(text, plan.api)
     locs: dict[str, tuple[Loc, ...]] = {k.entry: k.locs for k in plan.kernels}
-    errors = [t for t in log if re.search(r"\berror\b|undefined reference|fatal:", t)] or _tail(log, 8)
+    errors = [t for t in log if re.search(r"\berror\b|undefined reference|fatal\b", t)] or _tail(log, 8)
     if not failed:
         return AitcError(
-            Diagnostic("B02", "the compiler failed", stage="build", detail=tuple(errors[:12])), Exit.TOOLCHAIN
+            Diagnostic("B02", "the compiler failed", stage="build", detail=tuple(errors[:12]), help=help_),
+            Exit.TOOLCHAIN,
         )
     found = []
     for entry in failed:
-        mine = [t for t in errors if entry in t] or errors
+        mine = tuple([t for t in errors if entry in t] or errors)[:6]
         found.append(
-            Diagnostic(
-                "B02",
-                f"the compiler failed on kernel {entry}",
-                locs.get(entry, ()),
-                "build",
-                tuple(mine[:6]),
-                "this is a defect of aitc: please report it with the output of --dump",
-            )
+            Diagnostic("B02", f"the compiler failed on kernel {entry}", locs.get(entry, ()), "build", mine, help_)
         )
     return AitcError(found, Exit.TOOLCHAIN)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import pytest
 from hand_plans import expected, scale_then_shift
 
 import aitc
-from aitc import dlpack
+from aitc import abi, dlpack
 from aitc.build.cmake import BuildOptions, build
 from aitc.build.output import staged
 from aitc.build.toolchain import find_toolchain
@@ -301,6 +302,42 @@ def test_it_exports_its_interface_alone(out: Path) -> None:
         "run",
     )
     assert names == {"aitc_model_v1", *(f"hand_{f}" for f in functions)}
+
+
+def test_null_pointers_are_errors_with_a_text(out: Path) -> None:
+    library = ctypes.CDLL(str(out / "libhand.so"))
+    library.hand_last_error.restype = ctypes.c_char_p
+    handle = ctypes.c_void_p()
+    assert (
+        library.hand_create(0, None) == abi.BAD_ARGUMENT
+        and library.hand_last_error() == b"the place for the instance is null"
+    )
+    assert library.hand_create(0, ctypes.byref(handle)) == abi.OK
+    assert (
+        library.hand_run(None, None, None, None) == abi.BAD_ARGUMENT
+        and b"instance is null" in library.hand_last_error()
+    )
+    assert (
+        library.hand_run(handle, None, None, None) == abi.BAD_ARGUMENT
+        and b"array of inputs is null" in library.hand_last_error()
+    )
+    inputs = (abi.Tensor * 2)()
+    inputs[0].rank, inputs[0].dtype = 2, 1
+    assert (
+        library.hand_run(handle, inputs, None, None) == abi.BAD_ARGUMENT
+        and b'input "x": its shape is null' in library.hand_last_error()
+    )
+    inputs[0].shape, inputs[1].shape = (ctypes.c_int64 * 2)(1, 4), (ctypes.c_int64 * 1)(1)
+    inputs[1].rank, inputs[1].dtype = 1, 7
+    assert (
+        library.hand_run(handle, inputs, None, None) == abi.BAD_ARGUMENT
+        and b'input "x": its data is null' in library.hand_last_error()
+    )
+    sizes = (ctypes.c_int64 * 5)()
+    assert library.hand_output_shapes(inputs, sizes) == abi.OK and list(sizes) == [1, 4, 1, 1, 4]
+    assert library.hand_output_shapes(inputs, None) == abi.BAD_ARGUMENT
+    library.hand_destroy(handle)
+    library.hand_destroy(None)
 
 
 # ---- C and C++

@@ -118,6 +118,23 @@ def test_a_failure_of_no_kernel_and_a_full_disk() -> None:
     assert full.exit_code is Exit.IO and "the disk is full" in str(full)
 
 
+@pytest.mark.parametrize(
+    ("line", "text", "code"),
+    [
+        (
+            "nvcc fatal   : Unsupported gpu architecture 'compute_120'",
+            "does not know compute_120, the architecture of cpu",
+            "B05",
+        ),
+        ("clang-15: error: invalid target ID 'gfx942'; format is a processor name", "does not know gfx942", "B05"),
+        ("g++: fatal error: Killed signal terminated program cc1plus", "--jobs 1 runs one at a time", "B02"),
+    ],
+)
+def test_failures_with_a_way_out(line: str, text: str, code: str) -> None:
+    found = build_error(scale_then_shift(), ["FAILED: x", "g++ -c kernels/add_1.cpp", line])
+    assert text in str(found) and found.diagnostics[0].code == code and found.exit_code is Exit.TOOLCHAIN
+
+
 def test_a_compiler_that_is_none(tmp_path: Path, toolchain: Toolchain) -> None:
     from dataclasses import replace
 
