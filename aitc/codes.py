@@ -42,11 +42,6 @@ CODES: dict[str, Explanation] = {
         "The nvcc or hipcc that was found does not know the target's architecture. `aitc list toolchains` shows which one that "
         "is; a flag or the environment names another.",
     ),
-    "B05": Explanation(
-        "the compiler is too old for the target",
-        "It does not know the architecture. `aitc list toolchains` shows which compiler was found; install a newer one, or compile for an older "
-        "architecture of the same family.",
-    ),
     # C: command line
     "C01": Explanation(
         "interrupted",
