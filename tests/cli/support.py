@@ -24,9 +24,9 @@ Aitc = Callable[..., Done]
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """The process's environment without settings of aitc and with a cache in ``folder``."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("AITC_")}
-    return {**kept, "AITC_CACHE_DIR": str(folder / "cache"), "NO_COLOR": "1", **more}
+    """The environment of the tests, with the folder for temporary files in ``folder``, so that what is left there is seen."""
+    (folder / "tmp").mkdir(exist_ok=True)
+    return {**os.environ, "TMPDIR": str(folder / "tmp"), "NO_COLOR": "1", **more}
 
 
 def small_model(weight: float = 2.0, nodes: list[onnx.NodeProto] | None = None, opset: int = 17) -> onnx.ModelProto:

@@ -157,14 +157,28 @@ def test_stop_after_leaves_the_output_alone(aitc: Aitc, small: Path, tmp_path: P
     assert not (tmp_path / "d" / "08-build.log").exists()
 
 
-def test_require_verify_without_a_device(aitc: Aitc, small: Path, tmp_path: Path) -> None:
-    """A graph that no oracle takes stands for a missing device: the reference refuses, the binary is made."""
-    model = small_model()
-    model.ir_version = 3
-    model.graph.initializer[0].CopyFrom(nh.from_array(np.ones((4, 3), np.float32), "w"))
-    onnx.save(model, tmp_path / "old.onnx")
-    done = aitc("compile", tmp_path / "old.onnx", "-t", "cpu", "--no-verify", "-o", "o")
+def test_without_verification(aitc: Aitc, small: Path) -> None:
+    done = aitc("compile", small, "-t", "cpu", "--no-verify")
     assert done.code == 0 and "verification not run: not asked for" in done.out
+
+
+def no_reference(path: Path) -> Path:
+    """A model that no oracle runs: onnxruntime refuses its IR version, onnx.reference does not know com.microsoft."""
+    model = small_model()
+    model.ir_version = 99
+    model.graph.node[2].op_type, model.graph.node[2].domain = "FastGelu", "com.microsoft"
+    model.opset_import.append(oh.make_opsetid("com.microsoft", 1))
+    onnx.save(model, path)
+    return path
+
+
+def test_require_verify(aitc: Aitc, tmp_path: Path) -> None:
+    model = no_reference(tmp_path / "m.onnx")
+    done = aitc("compile", model, "-t", "cpu", "-o", "o")
+    assert done.code == 0 and "verification not run: no reference" in done.out
+    done = aitc("compile", model, "-t", "cpu", "-o", "p", "--require-verify")
+    assert done.code == Exit.VERIFY and "error[V02]" in done.err
+    assert not (tmp_path / "p").exists()
 
 
 def test_weights_in_a_file(aitc: Aitc, tmp_path: Path) -> None:
@@ -190,7 +204,7 @@ def test_interruption_leaves_nothing(tmp_path: Path, how: signal.Signals, second
                           [nh.from_array(np.ones((8, 8, 3, 3), np.float32), "w")])  # fmt: skip
     onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     command = [sys.executable, "-m", "aitc_cli", "compile", "m.onnx", "-t", "cpu", "-o", "sub/out"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path, TMPDIR=str(tmp_path)), stdout=subprocess.PIPE,
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path, AITC_CACHE_DIR=str(tmp_path / "cache")), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
     time.sleep(seconds)
     os.killpg(process.pid, how)  # as a terminal does
@@ -200,5 +214,6 @@ def test_interruption_leaves_nothing(tmp_path: Path, how: signal.Signals, second
     assert process.returncode == Exit.INTERRUPTED, err
     assert "error[C01]: interrupted" in err and "Traceback" not in err
     assert not (tmp_path / "sub" / "out").exists()
-    left = {p.name for p in tmp_path.iterdir()} | {p.name for p in (tmp_path / "sub").glob("*")}
-    assert left <= {"m.onnx", "sub", "cache"}, left
+    assert {p.name for p in tmp_path.iterdir()} <= {"m.onnx", "sub", "cache", "tmp"}
+    assert not list((tmp_path / "sub").glob("*"))
+    assert not list((tmp_path / "tmp").glob("*"))  # dot files there are onnxruntime's
