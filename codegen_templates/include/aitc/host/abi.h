@@ -1,4 +1,5 @@
-/* The C interface that every compiled model has, whatever its name. Plain C11; pasted into each model's own header, so that a user needs no other file. */
+/* The C interface that every compiled model has, whatever its name. Plain C11; pasted into each model's own header, so
+ * that a user needs no other file. */
 #ifndef AITC_ABI_H
 #define AITC_ABI_H
 #include <stddef.h>
@@ -8,25 +9,48 @@
 extern "C" {
 #endif
 
-/* Grows only when a layout or a meaning below changes; new functions are added at the end of aitc_model and raise `size` alone. */
+/* Grows only when a layout or a meaning below changes; new functions are added at the end of aitc_model and raise
+ * `size` alone. */
 #define AITC_ABI_VERSION 1
 
 typedef enum aitc_status {
   AITC_OK = 0,
-  AITC_BAD_ARGUMENT = 1,  /* a null pointer, a wrong count, an unknown name */
-  AITC_BAD_INPUT = 2,     /* a tensor's type or shape is not what the model takes */
-  AITC_NO_DEVICE = 3,     /* no such device, or one that this library holds no code for */
+  AITC_BAD_ARGUMENT = 1, /* a null pointer, a wrong count, an unknown name */
+  AITC_BAD_INPUT = 2,    /* a tensor's type or shape is not what the model takes */
+  AITC_NO_DEVICE = 3,    /* no such device, or one that this library holds no code for */
   AITC_OUT_OF_MEMORY = 4,
-  AITC_DEVICE_ERROR = 5,  /* the device or its driver failed */
-  AITC_FILE_ERROR = 6,    /* the weights cannot be read, or do not belong to this library */
+  AITC_DEVICE_ERROR = 5, /* the device or its driver failed */
+  AITC_FILE_ERROR = 6,   /* the weights cannot be read, or do not belong to this library */
   AITC_INTERNAL = 7
 } aitc_status;
 
 /* Element types, numbered as ONNX numbers them (TensorProto.DataType). Sub-byte types take one byte an element. */
 typedef enum aitc_dtype {
-  AITC_F32 = 1, AITC_U8 = 2, AITC_I8 = 3, AITC_U16 = 4, AITC_I16 = 5, AITC_I32 = 6, AITC_I64 = 7, AITC_BOOL = 9, AITC_F16 = 10, AITC_F64 = 11,
-  AITC_U32 = 12, AITC_U64 = 13, AITC_C64 = 14, AITC_C128 = 15, AITC_BF16 = 16, AITC_F8E4M3FN = 17, AITC_F8E4M3FNUZ = 18, AITC_F8E5M2 = 19,
-  AITC_F8E5M2FNUZ = 20, AITC_U4 = 21, AITC_I4 = 22, AITC_F4E2M1 = 23, AITC_F8E8M0 = 24, AITC_U2 = 25, AITC_I2 = 26
+  AITC_F32 = 1,
+  AITC_U8 = 2,
+  AITC_I8 = 3,
+  AITC_U16 = 4,
+  AITC_I16 = 5,
+  AITC_I32 = 6,
+  AITC_I64 = 7,
+  AITC_BOOL = 9,
+  AITC_F16 = 10,
+  AITC_F64 = 11,
+  AITC_U32 = 12,
+  AITC_U64 = 13,
+  AITC_C64 = 14,
+  AITC_C128 = 15,
+  AITC_BF16 = 16,
+  AITC_F8E4M3FN = 17,
+  AITC_F8E4M3FNUZ = 18,
+  AITC_F8E5M2 = 19,
+  AITC_F8E5M2FNUZ = 20,
+  AITC_U4 = 21,
+  AITC_I4 = 22,
+  AITC_F4E2M1 = 23,
+  AITC_F8E8M0 = 24,
+  AITC_U2 = 25,
+  AITC_I2 = 26
 } aitc_dtype;
 
 typedef enum aitc_memory {
@@ -42,7 +66,8 @@ typedef struct aitc_symbol {
   int32_t input, axis;
 } aitc_symbol;
 
-/* One axis of an input or output: size `size` if `text` is null, else the value of the expression `text` over the symbols, e.g. "batch * 4". */
+/* One axis of an input or output: size `size` if `text` is null, else the value of the expression `text` over the
+ * symbols, e.g. "batch * 4". */
 typedef struct aitc_axis {
   const char* text;
   int64_t size;
@@ -53,7 +78,7 @@ typedef struct aitc_port {
   int32_t dtype;    /* aitc_dtype */
   int32_t rank;
   const aitc_axis* shape;
-  const char* use;  /* "", "ids:LIMIT", "mask" or "image": what made-up data has to respect */
+  const char* use; /* "", "ids:LIMIT", "mask" or "image": what made-up data has to respect */
 } aitc_port;
 
 /* A C-contiguous tensor of the caller. */
@@ -67,8 +92,9 @@ typedef struct aitc_tensor {
 
 typedef struct aitc_instance aitc_instance;
 
-/* What a library exports under the symbol `aitc_model_v1` (a function that returns it). Functions that return a status leave a message for
- * `last_error` of the same thread when it is not AITC_OK. Everything may be called from any thread; runs of one instance take turns. */
+/* What a library exports under the symbol `aitc_model_v1` (a function that returns it). Functions that return a status
+ * leave a message for `last_error` of the same thread when it is not AITC_OK. Everything may be called from any thread;
+ * runs of one instance take turns. */
 typedef struct aitc_model {
   uint32_t abi_version; /* AITC_ABI_VERSION */
   uint32_t size;        /* sizeof(aitc_model) when the library was built */
@@ -85,19 +111,25 @@ typedef struct aitc_model {
 
   const char* (*last_error)(void);
   int (*device_count)(void);
-  /* An instance on `device` (0 on cpu). `weights`: a file to read the weights from, null for the library itself or NAME.weights beside it. */
+  /* An instance on `device` (0 on cpu). `weights`: a file to read the weights from, null for the library itself or
+   * NAME.weights beside it. */
   aitc_status (*create)(int device, const char* weights, aitc_instance** instance);
   void (*destroy)(aitc_instance* instance);
   /* A short text of what the instance runs on, valid as long as it lives. */
   const char* (*device_name)(const aitc_instance* instance);
-  /* Checks the inputs' shapes (their data is not looked at) and writes those of all outputs, one after another: as many numbers as the outputs' ranks add up to. */
+  /* Checks the inputs' shapes (their data is not looked at) and writes those of all outputs, one after another: as many
+   * numbers as the outputs' ranks add up to. */
   aitc_status (*output_shapes)(const aitc_tensor* inputs, size_t input_count, int64_t* shapes);
-  /* Runs the model on `stream` (cudaStream_t, hipStream_t; null is the default stream; ignored on cpu). Outputs are written to the caller's
-   * memory. With device memory alone the call returns when the work is enqueued, otherwise when the outputs are there. */
-  aitc_status (*run)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, const aitc_tensor* outputs, size_t output_count, void* stream);
-  /* Times `iterations` runs after `warmup` untimed ones, on copies of `inputs` (host memory) that already are where the kernels read them; seconds
-   * of each run. `launch_seconds`, if not null, gets the mean time of each launch, from separate runs that time every launch by itself. */
-  aitc_status (*bench)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup, int iterations, double* seconds, double* launch_seconds);
+  /* Runs the model on `stream` (cudaStream_t, hipStream_t; null is the default stream; ignored on cpu). Outputs are
+   * written to the caller's memory. With device memory alone the call returns when the work is enqueued, otherwise when
+   * the outputs are there. */
+  aitc_status (*run)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, const aitc_tensor* outputs,
+                     size_t output_count, void* stream);
+  /* Times `iterations` runs after `warmup` untimed ones, on copies of `inputs` (host memory) that already are where the
+   * kernels read them; seconds of each run. `launch_seconds`, if not null, gets the mean time of each launch, from
+   * separate runs that time every launch by itself. */
+  aitc_status (*bench)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup,
+                       int iterations, double* seconds, double* launch_seconds);
   /* Device memory for callers that have no other means. On cpu: aligned host memory. */
   aitc_status (*allocate)(int device, size_t bytes, void** data);
   void (*release)(int device, void* data);

@@ -32,24 +32,29 @@ struct UsageError : Error {
 };
 
 inline void print_help(const aitc_model& model) {
-  printf("usage: %s [options]\n\nRuns %s (%s, compiled for %s) once and prints what its outputs are.\n\n", model.name, model.name, model.model, model.targets);
-  printf("  --input NAME=FILE.npy   an input; inputs that are not given are made up (repeatable)\n"
-         "  --dim NAME=SIZE         size of a dim of made-up inputs (repeatable)\n"
-         "  --output-dir DIR        write each output to DIR/NAME.npy\n"
-         "  --bench                 time it: latency percentiles\n"
-         "  --profile               time it: each launch by itself\n"
-         "  --iters N --warmup N    timed and untimed runs (100, 10)\n"
-         "  --device N              which device (0)\n"
-         "  --weights FILE          read the weights from FILE\n"
-         "  --seed N                of made-up inputs (0)\n"
-         "  --json                  print the result as JSON\n"
-         "  -h, --help\n\nexit codes: 0 done, 2 wrong arguments or inputs, 7 a file cannot be read or written, 8 the device failed, 1 anything else\n");
+  printf("usage: %s [options]\n\nRuns %s (%s, compiled for %s) once and prints what its outputs are.\n\n", model.name,
+         model.name, model.model, model.targets);
+  printf(
+      "  --input NAME=FILE.npy   an input; inputs that are not given are made up (repeatable)\n"
+      "  --dim NAME=SIZE         size of a dim of made-up inputs (repeatable)\n"
+      "  --output-dir DIR        write each output to DIR/NAME.npy\n"
+      "  --bench                 time it: latency percentiles\n"
+      "  --profile               time it: each launch by itself\n"
+      "  --iters N --warmup N    timed and untimed runs (100, 10)\n"
+      "  --device N              which device (0)\n"
+      "  --weights FILE          read the weights from FILE\n"
+      "  --seed N                of made-up inputs (0)\n"
+      "  --json                  print the result as JSON\n"
+      "  -h, --help\n\nexit codes: 0 done, 2 wrong arguments or inputs, 7 a file cannot be read or written, 8 the "
+      "device failed, 1 anything else\n");
 }
 
 inline int64_t parse_number(const std::string& flag, const std::string& text, int64_t least) {
   char* end = nullptr;
   const long long value = strtoll(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || value < least) throw UsageError(format("%s takes a number of at least %lld, given \"%s\"", flag.c_str(), static_cast<long long>(least), text.c_str()));
+  if (text.empty() || *end != '\0' || value < least)
+    throw UsageError(format("%s takes a number of at least %lld, given \"%s\"", flag.c_str(),
+                            static_cast<long long>(least), text.c_str()));
   return value;
 }
 
@@ -68,12 +73,14 @@ inline Options parse_options(const aitc_model& model, int argc, char** argv) {
     const auto named = [&](const char* example) {
       const std::string text = argument();
       const size_t at = text.rfind('=');
-      if (at == std::string::npos || at == 0) throw UsageError(format("%s takes %s, given \"%s\"", flag.c_str(), example, text.c_str()));
+      if (at == std::string::npos || at == 0)
+        throw UsageError(format("%s takes %s, given \"%s\"", flag.c_str(), example, text.c_str()));
       return std::make_pair(text.substr(0, at), text.substr(at + 1));
     };
     if (flag == "--input") {
       const auto pair = named("NAME=FILE.npy");
-      if (std::none_of(model.inputs, model.inputs + model.input_count, [&](const aitc_port& p) { return p.name == pair.first; })) {
+      if (std::none_of(model.inputs, model.inputs + model.input_count,
+                       [&](const aitc_port& p) { return p.name == pair.first; })) {
         std::string names;
         for (int p = 0; p < model.input_count; ++p) names += std::string(p ? ", " : "") + model.inputs[p].name;
         throw UsageError(format("%s has no input \"%s\"; it has: %s", model.name, pair.first.c_str(), names.c_str()));
@@ -81,7 +88,8 @@ inline Options parse_options(const aitc_model& model, int argc, char** argv) {
       options.inputs[pair.first] = pair.second;
     } else if (flag == "--dim") {
       const auto pair = named("NAME=SIZE");
-      if (std::none_of(model.symbols, model.symbols + model.symbol_count, [&](const aitc_symbol& s) { return s.name == pair.first; }))
+      if (std::none_of(model.symbols, model.symbols + model.symbol_count,
+                       [&](const aitc_symbol& s) { return s.name == pair.first; }))
         throw UsageError(format("%s has no dim \"%s\"", model.name, pair.first.c_str()));
       options.dims[pair.first] = parse_number("--dim " + pair.first, pair.second, 0);
     } else if (flag == "--output-dir") options.output_dir = argument();
@@ -136,19 +144,22 @@ class Command {
 
   void run() {
     make_inputs();
-    check(model_, model_.create(options_.device, options_.weights.empty() ? nullptr : options_.weights.c_str(), &instance_));
+    check(model_,
+          model_.create(options_.device, options_.weights.empty() ? nullptr : options_.weights.c_str(), &instance_));
     make_outputs();
     const std::vector<aitc_tensor> in = tensors(inputs_), out = tensors(outputs_);
     check(model_, model_.run(instance_, in.data(), in.size(), out.data(), out.size(), nullptr));
     if (!options_.output_dir.empty()) {
       mkdir(options_.output_dir.c_str(), 0777);
       for (size_t i = 0; i < outputs_.size(); ++i)
-        write_npy(options_.output_dir + "/" + file_name(model_.outputs[i].name) + ".npy", outputs_[i], dtype_info(outputs_[i].dtype).bytes);
+        write_npy(options_.output_dir + "/" + file_name(model_.outputs[i].name) + ".npy", outputs_[i],
+                  dtype_info(outputs_[i].dtype).bytes);
     }
     if (options_.bench || options_.profile) {
       seconds_.resize(size_t(options_.iterations));
       launches_.resize(size_t(model_.launch_count));
-      check(model_, model_.bench(instance_, in.data(), in.size(), options_.warmup, options_.iterations, seconds_.data(), options_.profile ? launches_.data() : nullptr));
+      check(model_, model_.bench(instance_, in.data(), in.size(), options_.warmup, options_.iterations, seconds_.data(),
+                                 options_.profile ? launches_.data() : nullptr));
       std::sort(seconds_.begin(), seconds_.end());
     }
     options_.json ? print_json() : print_text();
@@ -161,14 +172,18 @@ class Command {
     inputs_.resize(size_t(model_.input_count));
     for (int i = 0; i < model_.input_count; ++i) {
       const auto file = options_.inputs.find(model_.inputs[i].name);
-      if (file != options_.inputs.end()) inputs_[size_t(i)] = read_npy(file->second, model_.inputs[i].dtype, dtype_info(model_.inputs[i].dtype).bytes);
+      if (file != options_.inputs.end())
+        inputs_[size_t(i)] = read_npy(file->second, model_.inputs[i].dtype, dtype_info(model_.inputs[i].dtype).bytes);
     }
     for (int s = 0; s < model_.symbol_count; ++s) {
       const aitc_symbol& symbol = model_.symbols[s];
       const auto given = options_.dims.find(symbol.name);
       const std::vector<int64_t>& shape = inputs_[size_t(symbol.input)].shape;
-      const bool from_file = options_.inputs.count(model_.inputs[symbol.input].name) != 0 && size_t(symbol.axis) < shape.size();
-      dims.push_back(from_file ? shape[size_t(symbol.axis)] : given != options_.dims.end() ? given->second : symbol.hint);
+      const bool from_file =
+          options_.inputs.count(model_.inputs[symbol.input].name) != 0 && size_t(symbol.axis) < shape.size();
+      dims.push_back(from_file                      ? shape[size_t(symbol.axis)]
+                     : given != options_.dims.end() ? given->second
+                                                    : symbol.hint);
     }
     Random random(options_.seed);
     for (int i = 0; i < model_.input_count; ++i) {
@@ -206,11 +221,15 @@ class Command {
 
   static std::vector<aitc_tensor> tensors(std::vector<Array>& arrays) {
     std::vector<aitc_tensor> all;
-    for (Array& array : arrays) all.push_back({array.data.data(), array.shape.data(), int32_t(array.shape.size()), array.dtype, AITC_MEMORY_HOST});
+    for (Array& array : arrays)
+      all.push_back(
+          {array.data.data(), array.shape.data(), int32_t(array.shape.size()), array.dtype, AITC_MEMORY_HOST});
     return all;
   }
 
-  double percentile(double p) const { return seconds_[std::min(seconds_.size() - 1, size_t(p / 100 * double(seconds_.size())))] * 1e3; }
+  double percentile(double p) const {
+    return seconds_[std::min(seconds_.size() - 1, size_t(p / 100 * double(seconds_.size())))] * 1e3;
+  }
   double mean() const {
     double sum = 0;
     for (double s : seconds_) sum += s;
@@ -220,31 +239,41 @@ class Command {
   void print_text() const {
     printf("%s on %s\n", model_.name, model_.device_name(instance_));
     for (size_t i = 0; i < inputs_.size(); ++i)
-      printf("  input  %s: %s%s%s\n", model_.inputs[i].name, dtype_info(inputs_[i].dtype).name, shape_text(inputs_[i].shape).c_str(), options_.inputs.count(model_.inputs[i].name) ? "" : " (made up)");
-    for (size_t i = 0; i < outputs_.size(); ++i) printf("  output %s: %s%s\n", model_.outputs[i].name, dtype_info(outputs_[i].dtype).name, shape_text(outputs_[i].shape).c_str());
+      printf("  input  %s: %s%s%s\n", model_.inputs[i].name, dtype_info(inputs_[i].dtype).name,
+             shape_text(inputs_[i].shape).c_str(), options_.inputs.count(model_.inputs[i].name) ? "" : " (made up)");
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      printf("  output %s: %s%s\n", model_.outputs[i].name, dtype_info(outputs_[i].dtype).name,
+             shape_text(outputs_[i].shape).c_str());
     if (seconds_.empty()) return;
-    printf("latency of %zu runs, ms: p50 %.4f  p90 %.4f  p99 %.4f  mean %.4f  min %.4f  max %.4f\n", seconds_.size(), percentile(50), percentile(90), percentile(99), mean(),
-           seconds_.front() * 1e3, seconds_.back() * 1e3);
+    printf("latency of %zu runs, ms: p50 %.4f  p90 %.4f  p99 %.4f  mean %.4f  min %.4f  max %.4f\n", seconds_.size(),
+           percentile(50), percentile(90), percentile(99), mean(), seconds_.front() * 1e3, seconds_.back() * 1e3);
     if (!options_.profile) return;
     for (size_t i : by_time()) printf("%10.2f us  %s\n", launches_[i] * 1e6, model_.launches[i]);
   }
 
   void print_json() const {
-    std::string text = "{\"model\": " + json_string(model_.name) + ", \"api\": " + json_string(model_.api) + ", \"device\": " + json_string(model_.device_name(instance_));
+    std::string text = "{\"model\": " + json_string(model_.name) + ", \"api\": " + json_string(model_.api) +
+                       ", \"device\": " + json_string(model_.device_name(instance_));
     const auto ports = [&](const char* key, const aitc_port* ports, const std::vector<Array>& arrays) {
       text += std::string(", \"") + key + "\": [";
       for (size_t i = 0; i < arrays.size(); ++i)
-        text += std::string(i ? ", " : "") + "{\"name\": " + json_string(ports[i].name) + ", \"dtype\": \"" + dtype_info(arrays[i].dtype).name + "\", \"shape\": " + shape_text(arrays[i].shape) + "}";
+        text += std::string(i ? ", " : "") + "{\"name\": " + json_string(ports[i].name) + ", \"dtype\": \"" +
+                dtype_info(arrays[i].dtype).name + "\", \"shape\": " + shape_text(arrays[i].shape) + "}";
       text += "]";
     };
     ports("inputs", model_.inputs, inputs_);
     ports("outputs", model_.outputs, outputs_);
     if (!seconds_.empty())
-      text += format(", \"iterations\": %zu, \"latency_ms\": {\"p50\": %.6f, \"p90\": %.6f, \"p99\": %.6f, \"mean\": %.6f, \"min\": %.6f, \"max\": %.6f}", seconds_.size(), percentile(50),
-                     percentile(90), percentile(99), mean(), seconds_.front() * 1e3, seconds_.back() * 1e3);
+      text += format(
+          ", \"iterations\": %zu, \"latency_ms\": {\"p50\": %.6f, \"p90\": %.6f, \"p99\": %.6f, \"mean\": %.6f, "
+          "\"min\": %.6f, \"max\": %.6f}",
+          seconds_.size(), percentile(50), percentile(90), percentile(99), mean(), seconds_.front() * 1e3,
+          seconds_.back() * 1e3);
     if (options_.profile) {
       text += ", \"launches\": [";
-      for (size_t i = 0; i < launches_.size(); ++i) text += format("%s{\"name\": %s, \"us\": %.3f}", i ? ", " : "", json_string(model_.launches[i]).c_str(), launches_[i] * 1e6);
+      for (size_t i = 0; i < launches_.size(); ++i)
+        text += format("%s{\"name\": %s, \"us\": %.3f}", i ? ", " : "", json_string(model_.launches[i]).c_str(),
+                       launches_[i] * 1e6);
       text += "]";
     }
     printf("%s}\n", text.c_str());
@@ -266,20 +295,22 @@ class Command {
 
 inline int exit_code(aitc_status status) {
   switch (status) {
-    case AITC_OK: return exit_ok;
+    case AITC_OK:            return exit_ok;
     case AITC_BAD_ARGUMENT:
-    case AITC_BAD_INPUT: return exit_usage;
-    case AITC_FILE_ERROR: return exit_io;
+    case AITC_BAD_INPUT:     return exit_usage;
+    case AITC_FILE_ERROR:    return exit_io;
     case AITC_NO_DEVICE:
     case AITC_OUT_OF_MEMORY:
-    case AITC_DEVICE_ERROR: return exit_runtime;
-    default: return exit_internal;
+    case AITC_DEVICE_ERROR:  return exit_runtime;
+    default:                 return exit_internal;
   }
 }
 
 inline int command(const aitc_model* model, int argc, char** argv) {
   try {
-    if (model->abi_version != AITC_ABI_VERSION) throw Error(AITC_INTERNAL, format("the library has ABI version %u, this program %d", model->abi_version, AITC_ABI_VERSION));
+    if (model->abi_version != AITC_ABI_VERSION)
+      throw Error(AITC_INTERNAL,
+                  format("the library has ABI version %u, this program %d", model->abi_version, AITC_ABI_VERSION));
     const Options options = parse_options(*model, argc, argv);
     Command(*model, options).run();
     if (fflush(stdout) != 0) throw Error(AITC_FILE_ERROR, "cannot write to standard output");

@@ -24,9 +24,11 @@ enum class Isa { native, avx2, avx512 };
 
 inline bool isa_available(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  if (isa == Isa::avx2)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   if (isa == Isa::avx512)
-    return isa_available(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    return isa_available(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #endif
   return isa == Isa::native;
 }
@@ -34,13 +36,15 @@ inline const char* isa_name(Isa isa) { return isa == Isa::avx2 ? "avx2" : isa ==
 
 }  // namespace aitc::host
 
-// The generated kernels.h defines `Kernels`, table.cpp one of these for each instruction set that the build was told to make (AITC_WITH_*).
+// The generated kernels.h defines `Kernels`, table.cpp one of these for each instruction set that the build was told to
+// make (AITC_WITH_*).
 struct Kernels;
 extern const Kernels kernels_native, kernels_avx2, kernels_avx512;
 
 namespace aitc::host {
 
-// The best that this processor runs; the environment variable AITC_ISA=avx2 asks for that one. Throws NO_DEVICE if there is none.
+// The best that this processor runs; the environment variable AITC_ISA=avx2 asks for that one. Throws NO_DEVICE if
+// there is none.
 inline const Kernels& choose_kernels() {
   struct Built {
     Isa isa;
@@ -63,7 +67,8 @@ inline const Kernels& choose_kernels() {
     if (isa_available(b.isa) && (wanted == nullptr || strcmp(wanted, isa_name(b.isa)) == 0)) return *b.kernels;
     names += (names.empty() ? "" : ", ") + std::string(isa_name(b.isa));
   }
-  throw Error(AITC_NO_DEVICE, format("this library holds code for %s: not for this processor%s%s", names.c_str(), wanted ? ", or not for AITC_ISA=" : "", wanted ? wanted : ""));
+  throw Error(AITC_NO_DEVICE, format("this library holds code for %s: not for this processor%s%s", names.c_str(),
+                                     wanted ? ", or not for AITC_ISA=" : "", wanted ? wanted : ""));
 }
 
 // ---- one run
@@ -87,7 +92,8 @@ struct Run {
   }
 };
 
-// Zeroed pages that cost nothing until they are touched: an arena for the largest shapes is paid for by the shapes that come.
+// Zeroed pages that cost nothing until they are touched: an arena for the largest shapes is paid for by the shapes that
+// come.
 class Pages {
  public:
   explicit Pages(uint64_t bytes) : bytes_(size_t(bytes)) {
@@ -124,7 +130,8 @@ inline void device_copy(int, void* to, const void* from, size_t bytes) {
 // What one instance owns, and how it runs.
 class Executor {
  public:
-  Executor(const Program& program, int device, const char* weights_path) : program_(program), arena_(new Pages(program.arena_bytes)), state_(program.state_bytes) {
+  Executor(const Program& program, int device, const char* weights_path)
+      : program_(program), arena_(new Pages(program.arena_bytes)), state_(program.state_bytes) {
     if (device != 0) throw Error(AITC_NO_DEVICE, format("there is no cpu device %d: use 0", device));
     choose_kernels();
     open_weights(weights_, weights_path, program.name, program.digest, program.weights_bytes);
@@ -145,9 +152,12 @@ class Executor {
     return name;
   }
 
-  void run(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, void*) { run_timed(sizes, inputs, outputs, nullptr); }
+  void run(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, void*) {
+    run_timed(sizes, inputs, outputs, nullptr);
+  }
 
-  void bench(const Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds, double* launch_seconds) {
+  void bench(const Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds,
+             double* launch_seconds) {
     std::vector<std::unique_ptr<Pages>> memory;
     std::vector<aitc_tensor> outputs;
     for (int i = 0; i < program_.output_count; ++i) {
@@ -174,7 +184,8 @@ class Executor {
     std::vector<char*> in, out;
     for (int i = 0; i < program_.input_count; ++i) in.push_back(static_cast<char*>(inputs[i].data));
     for (int i = 0; i < program_.output_count; ++i) out.push_back(static_cast<char*>(outputs[i].data));
-    program_.run(Run{arena_->data(), weights_.data(), state_.data(), in.data(), out.data(), launch_seconds}, sizes.dims.data());
+    program_.run(Run{arena_->data(), weights_.data(), state_.data(), in.data(), out.data(), launch_seconds},
+                 sizes.dims.data());
   }
 
   const Program& program_;

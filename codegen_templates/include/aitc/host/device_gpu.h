@@ -42,7 +42,8 @@ class Arg {
 // A kernel of an embedded image, loaded on each device when it is first needed.
 class Kernel {
  public:
-  Kernel(const unsigned char* image, const char* name, int smem_bytes) : image_(image), name_(name), smem_bytes_(smem_bytes) {}
+  Kernel(const unsigned char* image, const char* name, int smem_bytes)
+      : image_(image), name_(name), smem_bytes_(smem_bytes) {}
 
   // Throws NO_DEVICE if the image holds no code for the (current) device.
   void load(int device) {
@@ -59,7 +60,8 @@ class Kernel {
       check(cudaLibraryLoadData(&library, image_, nullptr, nullptr, 0, nullptr, nullptr, 0));
       check(cudaLibraryGetKernel(&kernel_, library, name_));
     }
-    if (smem_bytes_ > 48 * 1024) check(cudaKernelSetAttributeForDevice(kernel_, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes_, device));
+    if (smem_bytes_ > 48 * 1024)
+      check(cudaKernelSetAttributeForDevice(kernel_, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes_, device));
     cudaFuncAttributes attributes;  // asking loads the code, which must not happen first while launches are recorded
     check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_)));
     loaded_[size_t(device)] = true;
@@ -69,8 +71,9 @@ class Kernel {
   void launch(const Geometry& g, void** args, int device, gpu::Stream stream) const {
     (void)device;
 #if defined(AITC_API_hip)
-    const gpu::Status status = hipModuleLaunchKernel(loaded_[size_t(device)], unsigned(g.grid[0]), unsigned(g.grid[1]), unsigned(g.grid[2]), unsigned(g.block[0]), unsigned(g.block[1]),
-                                                     unsigned(g.block[2]), unsigned(g.smem_bytes), stream, args, nullptr);
+    const gpu::Status status = hipModuleLaunchKernel(
+        loaded_[size_t(device)], unsigned(g.grid[0]), unsigned(g.grid[1]), unsigned(g.grid[2]), unsigned(g.block[0]),
+        unsigned(g.block[1]), unsigned(g.block[2]), unsigned(g.smem_bytes), stream, args, nullptr);
 #else
     cudaLaunchAttribute attributes[2];
     cudaLaunchConfig_t config = {};
@@ -96,7 +99,8 @@ class Kernel {
   void check(gpu::Status status) const {
     if (status == gpu::success) return;
     (void)AITC_GPU_CALL(GetLastError)();
-    throw Error(AITC_NO_DEVICE, format("kernel %s cannot be loaded: %s. Was the model compiled for this device?", name_, AITC_GPU_CALL(GetErrorString)(status)));
+    throw Error(AITC_NO_DEVICE, format("kernel %s cannot be loaded: %s. Was the model compiled for this device?", name_,
+                                       AITC_GPU_CALL(GetErrorString)(status)));
   }
 
   const unsigned char* image_;
@@ -174,7 +178,8 @@ class Executor {
  public:
   Executor(const Program& program, int device, const char* weights_path) : program_(program), device_(device) {
     const int count = device_count();
-    if (device < 0 || device >= count) throw Error(AITC_NO_DEVICE, format("there is no %s device %d: %d found", program.api, device, count));
+    if (device < 0 || device >= count)
+      throw Error(AITC_NO_DEVICE, format("there is no %s device %d: %d found", program.api, device, count));
     gpu::DeviceScope scope(device);
     program.load(device);
     weights_ = device_weights(program, device, weights_path);
@@ -216,18 +221,21 @@ class Executor {
       const bool input = p < program_.input_count;
       const aitc_tensor& tensor = input ? inputs[p] : outputs[p - program_.input_count];
       const uint64_t bytes = sizes.bytes[size_t(p)];
-      const bool here = bytes == 0 || (tensor.memory == AITC_MEMORY_AUTO ? gpu::on_device(tensor.data, device_) : tensor.memory == AITC_MEMORY_DEVICE);
+      const bool here = bytes == 0 || (tensor.memory == AITC_MEMORY_AUTO ? gpu::on_device(tensor.data, device_)
+                                                                         : tensor.memory == AITC_MEMORY_DEVICE);
       // Kernels read and write 16 bytes at once.
       const bool in_place = here && reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0;
       pointers.push_back(in_place ? static_cast<char*>(tensor.data) : staging(p, bytes));
       if (!in_place && input) gpu::copy_async(pointers.back(), tensor.data, bytes, stream);
       to_host = to_host || !here;
     }
-    if (recording && to_host) throw Error(AITC_BAD_ARGUMENT, "a stream that records a graph takes tensors in device memory alone");
+    if (recording && to_host)
+      throw Error(AITC_BAD_ARGUMENT, "a stream that records a graph takes tensors in device memory alone");
     recording ? program_.run(make_run(pointers, stream, nullptr), sizes.dims.data()) : execute(sizes, pointers, stream);
     for (int i = 0; i < program_.output_count; ++i) {
       char* from = pointers[size_t(program_.input_count + i)];
-      if (from != outputs[i].data) gpu::copy_async(outputs[i].data, from, sizes.bytes[size_t(program_.input_count + i)], stream);
+      if (from != outputs[i].data)
+        gpu::copy_async(outputs[i].data, from, sizes.bytes[size_t(program_.input_count + i)], stream);
     }
     if (recording) return;
     done_->record(stream);
@@ -236,7 +244,8 @@ class Executor {
     if (to_host) gpu::synchronize(stream);
   }
 
-  void bench(const Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds, double* launch_seconds) {
+  void bench(const Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds,
+             double* launch_seconds) {
     gpu::DeviceScope scope(device_);
     const gpu::Stream stream = stream_->get();
     reserve(sizes, false);
@@ -298,7 +307,8 @@ class Executor {
   }
 
   Run make_run(const Pointers& pointers, gpu::Stream stream, const std::vector<gpu::Mark>* marks) const {
-    return Run{arena_.data(), weights_->data(), state_.data(), pointers.data(), pointers.data() + program_.input_count, device_, stream, marks};
+    return Run{arena_.data(), weights_->data(), state_.data(), pointers.data(), pointers.data() + program_.input_count,
+               device_,       stream,           marks};
   }
 
   // The first time that sizes and addresses come they are launched one by one, the second time recorded, then replayed.
@@ -316,7 +326,9 @@ class Executor {
       return;
     }
     found->last_use = ++clock_;
-    if (!found->replay) found->replay = gpu::Replay::record(stream_->get(), [&] { program_.run(make_run(pointers, stream_->get(), nullptr), sizes.dims.data()); });
+    if (!found->replay)
+      found->replay = gpu::Replay::record(
+          stream_->get(), [&] { program_.run(make_run(pointers, stream_->get(), nullptr), sizes.dims.data()); });
     found->replay.launch(stream);
   }
 
@@ -331,7 +343,8 @@ class Executor {
     for (int n = 0; n < iterations; ++n) {
       program_.run(make_run(pointers, stream, &marks), sizes.dims.data());
       gpu::synchronize(stream);
-      for (int i = 0; i < program_.launch_count; ++i) launch_seconds[i] += marks[size_t(2 * i + 1)].seconds_since(marks[size_t(2 * i)]) / iterations;
+      for (int i = 0; i < program_.launch_count; ++i)
+        launch_seconds[i] += marks[size_t(2 * i + 1)].seconds_since(marks[size_t(2 * i)]) / iterations;
     }
   }
 

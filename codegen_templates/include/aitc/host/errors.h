@@ -1,4 +1,5 @@
-// Errors inside a model's library are exceptions; at the C interface they become a status and a text of the calling thread.
+// Errors inside a model's library are exceptions; at the C interface they become a status and a text of the calling
+// thread.
 #pragma once
 #include <cstdarg>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// The few runtime functions that the host code uses, under one spelling for CUDA and HIP. The only host file that tells them apart (besides tensor_map.h).
+// The few runtime functions that the host code uses, under one spelling for CUDA and HIP. The only host file that tells
+// them apart (besides tensor_map.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,8 +27,12 @@ inline void check(Status status, const char* what) {
   if (status == success) return;
   (void)AITC_GPU_CALL(GetLastError)();  // or the next call would report it again
   const bool memory = status == AITC_GPU_CALL(ErrorMemoryAllocation);
-  const bool none = status == AITC_GPU_CALL(ErrorNoDevice) || status == AITC_GPU_CALL(ErrorInvalidDevice) || status == AITC_GPU_CALL(ErrorInsufficientDriver);
-  throw Error(memory ? AITC_OUT_OF_MEMORY : none ? AITC_NO_DEVICE : AITC_DEVICE_ERROR, format("%s: %s (%s)", what, AITC_GPU_CALL(GetErrorString)(status), AITC_GPU_CALL(GetErrorName)(status)));
+  const bool none = status == AITC_GPU_CALL(ErrorNoDevice) || status == AITC_GPU_CALL(ErrorInvalidDevice) ||
+                    status == AITC_GPU_CALL(ErrorInsufficientDriver);
+  throw Error(memory ? AITC_OUT_OF_MEMORY
+              : none ? AITC_NO_DEVICE
+                     : AITC_DEVICE_ERROR,
+              format("%s: %s (%s)", what, AITC_GPU_CALL(GetErrorString)(status), AITC_GPU_CALL(GetErrorName)(status)));
 }
 
 inline int device_count() {
@@ -60,9 +65,13 @@ class Memory {
  public:
   Memory() = default;
   explicit Memory(uint64_t bytes) : bytes_(bytes) {
-    if (bytes_) check(AITC_GPU_CALL(Malloc)(reinterpret_cast<void**>(&data_), size_t(bytes_)), format("allocating %llu bytes of device memory", static_cast<unsigned long long>(bytes_)).c_str());
+    if (bytes_)
+      check(AITC_GPU_CALL(Malloc)(reinterpret_cast<void**>(&data_), size_t(bytes_)),
+            format("allocating %llu bytes of device memory", static_cast<unsigned long long>(bytes_)).c_str());
   }
-  Memory(Memory&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr, other.bytes_ = 0; }
+  Memory(Memory&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
+    other.data_ = nullptr, other.bytes_ = 0;
+  }
   Memory& operator=(Memory&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
@@ -86,7 +95,8 @@ inline void copy(void* to, const void* from, uint64_t bytes) {
   if (bytes) check(AITC_GPU_CALL(Memcpy)(to, from, size_t(bytes), AITC_GPU_CALL(MemcpyDefault)), "copying");
 }
 inline void copy_async(void* to, const void* from, uint64_t bytes, Stream stream) {
-  if (bytes) check(AITC_GPU_CALL(MemcpyAsync)(to, from, size_t(bytes), AITC_GPU_CALL(MemcpyDefault), stream), "copying");
+  if (bytes)
+    check(AITC_GPU_CALL(MemcpyAsync)(to, from, size_t(bytes), AITC_GPU_CALL(MemcpyDefault), stream), "copying");
 }
 // Whether the caller is recording a graph of its own on `stream` (never on the default stream).
 inline bool is_recording(Stream stream) {
@@ -97,7 +107,8 @@ inline bool is_recording(Stream stream) {
 }
 inline void synchronize(Stream stream) { check(AITC_GPU_CALL(StreamSynchronize)(stream), "running the model"); }
 
-// Whether the memory at `p` can be read by kernels of `device`: its own device memory or managed memory. Throws for another device's.
+// Whether the memory at `p` can be read by kernels of `device`: its own device memory or managed memory. Throws for
+// another device's.
 inline bool on_device(const void* p, int device) {
 #if defined(AITC_API_hip)
   hipPointerAttribute_t attributes;
@@ -113,10 +124,12 @@ inline bool on_device(const void* p, int device) {
 #else
   cudaPointerAttributes attributes;
   check(cudaPointerGetAttributes(&attributes, p), "asking whose memory a tensor is in");
-  const bool device_memory = attributes.type == cudaMemoryTypeDevice, managed = attributes.type == cudaMemoryTypeManaged;
+  const bool device_memory = attributes.type == cudaMemoryTypeDevice,
+             managed = attributes.type == cudaMemoryTypeManaged;
 #endif
   if (device_memory && attributes.device != device)
-    throw Error(AITC_BAD_ARGUMENT, format("a tensor is in the memory of device %d, the model runs on device %d", attributes.device, device));
+    throw Error(AITC_BAD_ARGUMENT, format("a tensor is in the memory of device %d, the model runs on device %d",
+                                          attributes.device, device));
   return device_memory || managed;
 }
 
@@ -136,7 +149,9 @@ class Mark {
     if (event_) (void)AITC_GPU_CALL(EventDestroy)(event_);
   }
   void record(Stream stream) const { check(AITC_GPU_CALL(EventRecord)(event_, stream), "recording an event"); }
-  void hold_back(Stream stream) const { check(AITC_GPU_CALL(StreamWaitEvent)(stream, event_, 0), "ordering two streams"); }
+  void hold_back(Stream stream) const {
+    check(AITC_GPU_CALL(StreamWaitEvent)(stream, event_, 0), "ordering two streams");
+  }
   void wait() const { check(AITC_GPU_CALL(EventSynchronize)(event_), "running the model"); }  // on the host
   double seconds_since(const Mark& begin) const {
     float milliseconds = 0;
@@ -151,7 +166,9 @@ class Mark {
 // A stream of our own, which does not wait for the default stream.
 class OwnStream {
  public:
-  OwnStream() { check(AITC_GPU_CALL(StreamCreateWithFlags)(&stream_, AITC_GPU_CALL(StreamNonBlocking)), "creating a stream"); }
+  OwnStream() {
+    check(AITC_GPU_CALL(StreamCreateWithFlags)(&stream_, AITC_GPU_CALL(StreamNonBlocking)), "creating a stream");
+  }
   OwnStream(const OwnStream&) = delete;
   ~OwnStream() {
     if (stream_) (void)AITC_GPU_CALL(StreamDestroy)(stream_);
@@ -181,7 +198,8 @@ class Replay {
   // Records what `body` launches on `stream`.
   template <class Body>
   static Replay record(Stream stream, const Body& body) {
-    check(AITC_GPU_CALL(StreamBeginCapture)(stream, AITC_GPU_CALL(StreamCaptureModeRelaxed)), "beginning to record the model");
+    check(AITC_GPU_CALL(StreamBeginCapture)(stream, AITC_GPU_CALL(StreamCaptureModeRelaxed)),
+          "beginning to record the model");
     Graph graph = nullptr;
     try {
       body();

@@ -11,7 +11,8 @@ struct aitc_instance {
   aitc::host::Executor executor;
   const std::string device_name;
   std::mutex mutex;  // runs take turns: they share one arena
-  aitc_instance(const aitc::host::Program& program, int device, const char* weights) : executor(program, device, weights), device_name(executor.device_name()) {}
+  aitc_instance(const aitc::host::Program& program, int device, const char* weights)
+      : executor(program, device, weights), device_name(executor.device_name()) {}
 };
 
 namespace aitc::host {
@@ -26,7 +27,9 @@ struct Library {
     });
   }
   static void destroy(aitc_instance* instance) { delete instance; }
-  static const char* device_name(const aitc_instance* instance) { return instance ? instance->device_name.c_str() : ""; }
+  static const char* device_name(const aitc_instance* instance) {
+    return instance ? instance->device_name.c_str() : "";
+  }
 
   static aitc_status output_shapes(const aitc_tensor* inputs, size_t count, int64_t* shapes) {
     return guarded([&] {
@@ -36,7 +39,8 @@ struct Library {
     });
   }
 
-  static aitc_status run(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, const aitc_tensor* outputs, size_t output_count, void* stream) {
+  static aitc_status run(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count,
+                         const aitc_tensor* outputs, size_t output_count, void* stream) {
     return guarded([&] {
       if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
       const Sizes sizes = bind_inputs(program, inputs, input_count);
@@ -46,10 +50,12 @@ struct Library {
     });
   }
 
-  static aitc_status bench(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup, int iterations, double* seconds, double* launch_seconds) {
+  static aitc_status bench(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup,
+                           int iterations, double* seconds, double* launch_seconds) {
     return guarded([&] {
       if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
-      if (seconds == nullptr || iterations < 0 || warmup < 0) throw Error(AITC_BAD_ARGUMENT, "bench needs a place for the times and counts that are not negative");
+      if (seconds == nullptr || iterations < 0 || warmup < 0)
+        throw Error(AITC_BAD_ARGUMENT, "bench needs a place for the times and counts that are not negative");
       const Sizes sizes = bind_inputs(program, inputs, input_count);
       std::lock_guard<std::mutex> lock(instance->mutex);
       instance->executor.bench(sizes, inputs, warmup, iterations, seconds, launch_seconds);
@@ -76,9 +82,32 @@ struct Library {
   }
 
   static const aitc_model* model() {
-    static const aitc_model table = {AITC_ABI_VERSION, uint32_t(sizeof(aitc_model)), program.name, program.api, program.targets, program.model, program.digest, program.input_count,
-                                     program.output_count, program.symbol_count, program.launch_count, program.inputs, program.outputs, program.symbols, program.launches, error, count,
-                                     create, destroy, device_name, output_shapes, run, bench, allocate, release, copy};
+    static const aitc_model table = {AITC_ABI_VERSION,
+                                     uint32_t(sizeof(aitc_model)),
+                                     program.name,
+                                     program.api,
+                                     program.targets,
+                                     program.model,
+                                     program.digest,
+                                     program.input_count,
+                                     program.output_count,
+                                     program.symbol_count,
+                                     program.launch_count,
+                                     program.inputs,
+                                     program.outputs,
+                                     program.symbols,
+                                     program.launches,
+                                     error,
+                                     count,
+                                     create,
+                                     destroy,
+                                     device_name,
+                                     output_shapes,
+                                     run,
+                                     bench,
+                                     allocate,
+                                     release,
+                                     copy};
     return &table;
   }
 };

@@ -22,9 +22,12 @@ struct NpyType {
   const char* text;  // of the descr, without the byte order
   int dtype;
 };
-// numpy has no names for the types below the line: ml_dtypes writes them as raw bytes, so what they are is what the model takes.
-inline constexpr NpyType npy_types[] = {{"f4", AITC_F32}, {"u1", AITC_U8},  {"i1", AITC_I8},   {"u2", AITC_U16}, {"i2", AITC_I16}, {"i4", AITC_I32},  {"i8", AITC_I64},
-                                        {"b1", AITC_BOOL}, {"f2", AITC_F16}, {"f8", AITC_F64},  {"u4", AITC_U32}, {"u8", AITC_U64}, {"c8", AITC_C64},  {"c16", AITC_C128}};
+// numpy has no names for the types below the line: ml_dtypes writes them as raw bytes, so what they are is what the
+// model takes.
+inline constexpr NpyType npy_types[] = {{"f4", AITC_F32}, {"u1", AITC_U8},   {"i1", AITC_I8},  {"u2", AITC_U16},
+                                        {"i2", AITC_I16}, {"i4", AITC_I32},  {"i8", AITC_I64}, {"b1", AITC_BOOL},
+                                        {"f2", AITC_F16}, {"f8", AITC_F64},  {"u4", AITC_U32}, {"u8", AITC_U64},
+                                        {"c8", AITC_C64}, {"c16", AITC_C128}};
 
 inline int64_t element_count(const std::vector<int64_t>& shape) {
   int64_t count = 1;
@@ -36,7 +39,8 @@ inline int64_t element_count(const std::vector<int64_t>& shape) {
 inline std::string npy_field(const std::string& header, const char* key, const std::string& path) {
   size_t at = header.find(std::string("'") + key + "'");
   at = at == std::string::npos ? at : header.find(':', at);
-  if (at == std::string::npos) throw Error(AITC_FILE_ERROR, format("%s: no '%s' in the header of this .npy file", path.c_str(), key));
+  if (at == std::string::npos)
+    throw Error(AITC_FILE_ERROR, format("%s: no '%s' in the header of this .npy file", path.c_str(), key));
   at = header.find_first_not_of(' ', at + 1);
   const size_t end = header[at] == '(' ? header.find(')', at) + 1 : header.find_first_of(",}", at);
   return header.substr(at, end - at);
@@ -70,19 +74,23 @@ inline Array read_npy(const std::string& path, int wanted, int wanted_bytes) {
   } file{fopen(path.c_str(), "rb")};
   if (file.f == nullptr) throw Error(AITC_FILE_ERROR, format("cannot read %s: %s", path.c_str(), strerror(errno)));
   const auto read = [&](void* to, size_t bytes) {
-    if (bytes && fread(to, 1, bytes, file.f) != bytes) throw Error(AITC_FILE_ERROR, format("%s is truncated", path.c_str()));
+    if (bytes && fread(to, 1, bytes, file.f) != bytes)
+      throw Error(AITC_FILE_ERROR, format("%s is truncated", path.c_str()));
   };
   unsigned char start[8], length[4] = {0, 0, 0, 0};
   read(start, 8);
   if (memcmp(start, "\x93NUMPY", 6) != 0) throw Error(AITC_FILE_ERROR, format("%s is not a .npy file", path.c_str()));
   read(length, start[6] == 1 ? 2 : 4);
-  std::string header(size_t(length[0]) | size_t(length[1]) << 8 | size_t(length[2]) << 16 | size_t(length[3]) << 24, '\0');
-  if (header.size() > (1u << 20)) throw Error(AITC_FILE_ERROR, format("%s: a .npy header of %zu bytes", path.c_str(), header.size()));
+  std::string header(size_t(length[0]) | size_t(length[1]) << 8 | size_t(length[2]) << 16 | size_t(length[3]) << 24,
+                     '\0');
+  if (header.size() > (1u << 20))
+    throw Error(AITC_FILE_ERROR, format("%s: a .npy header of %zu bytes", path.c_str(), header.size()));
   read(&header[0], header.size());
 
   Array array;
   std::string descr = npy_field(header, "descr", path);
-  if (descr.size() < 4 || descr[0] != '\'') throw Error(AITC_FILE_ERROR, format("%s: element type %s is not supported", path.c_str(), descr.c_str()));
+  if (descr.size() < 4 || descr[0] != '\'')
+    throw Error(AITC_FILE_ERROR, format("%s: element type %s is not supported", path.c_str(), descr.c_str()));
   descr = descr.substr(1, descr.size() - 2);
   if (descr[0] == '>' && descr.substr(2) != "1") throw Error(AITC_FILE_ERROR, format("%s is big-endian", path.c_str()));
   const std::string kind = descr.find_first_of("<>|=") == 0 ? descr.substr(1) : descr;
@@ -92,7 +100,8 @@ inline Array read_npy(const std::string& path, int wanted, int wanted_bytes) {
     if (kind == type.text) array.dtype = type.dtype, item = size_t(atoi(type.text + 1));
   const bool named = array.dtype != 0;
   if (kind[0] == 'V' && atoi(kind.c_str() + 1) == wanted_bytes) array.dtype = wanted, item = size_t(wanted_bytes);
-  else if (!named) throw Error(AITC_FILE_ERROR, format("%s: element type %s is not supported", path.c_str(), descr.c_str()));
+  else if (!named)
+    throw Error(AITC_FILE_ERROR, format("%s: element type %s is not supported", path.c_str(), descr.c_str()));
   const std::string shape = npy_field(header, "shape", path);
   for (const char* p = shape.c_str(); *p;) {
     if (*p >= '0' && *p <= '9') array.shape.push_back(strtoll(p, const_cast<char**>(&p), 10));

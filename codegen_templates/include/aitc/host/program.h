@@ -22,7 +22,7 @@ struct Program {
   const char* const* launches;
   void (*shapes)(const int64_t* dims, int64_t* sizes);  // of all inputs, then all outputs, axis after axis
   void (*run)(const Run& run, const int64_t* dims);
-  void (*load)(int device);  // of the kernels, on GPUs
+  void (*load)(int device);               // of the kernels, on GPUs
   int64_t (*arena)(const int64_t* dims);  // bytes of the arena at these dims; null when it is always `arena_bytes`
 };
 
@@ -55,8 +55,10 @@ struct DTypeInfo {
 };
 inline DTypeInfo dtype_info(int dtype) {
   static constexpr DTypeInfo table[] = {
-      {"?", 0},    {"f32", 4},  {"u8", 1},   {"i8", 1},    {"u16", 2},      {"i16", 2},        {"i32", 4},    {"i64", 8},        {"?", 0},  {"bool", 1}, {"f16", 2},    {"f64", 8},    {"u32", 4}, {"u64", 8},
-      {"c64", 8}, {"c128", 16}, {"bf16", 2}, {"f8e4m3fn", 1}, {"f8e4m3fnuz", 1}, {"f8e5m2", 1}, {"f8e5m2fnuz", 1}, {"u4", 1}, {"i4", 1},   {"f4e2m1", 1}, {"f8e8m0", 1}, {"u2", 1},  {"i2", 1}};
+      {"?", 0},   {"f32", 4},   {"u8", 1},     {"i8", 1},       {"u16", 2},        {"i16", 2},    {"i32", 4},
+      {"i64", 8}, {"?", 0},     {"bool", 1},   {"f16", 2},      {"f64", 8},        {"u32", 4},    {"u64", 8},
+      {"c64", 8}, {"c128", 16}, {"bf16", 2},   {"f8e4m3fn", 1}, {"f8e4m3fnuz", 1}, {"f8e5m2", 1}, {"f8e5m2fnuz", 1},
+      {"u4", 1},  {"i4", 1},    {"f4e2m1", 1}, {"f8e8m0", 1},   {"u2", 1},         {"i2", 1}};
   return dtype >= 0 && dtype < int(sizeof(table) / sizeof(table[0])) ? table[dtype] : table[0];
 }
 
@@ -64,7 +66,8 @@ inline DTypeInfo dtype_info(int dtype) {
 inline bool mentions(const std::string& text, const std::string& name) {
   const auto inside = [](char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1))
-    if ((at == 0 || !inside(text[at - 1])) && (at + name.size() >= text.size() || !inside(text[at + name.size()]))) return true;
+    if ((at == 0 || !inside(text[at - 1])) && (at + name.size() >= text.size() || !inside(text[at + name.size()])))
+      return true;
   return false;
 }
 
@@ -77,7 +80,8 @@ inline std::string expected_text(const Program& program, const aitc_port& port) 
     for (int s = 0; s < program.symbol_count && axis.text; ++s) {
       const aitc_symbol& symbol = program.symbols[s];
       if (!mentions(axis.text, symbol.name) || mentions(bounds, symbol.name)) continue;
-      bounds += (bounds.empty() ? "" : ", ") + std::string(symbol.name) + " in " + std::to_string(symbol.lo) + ".." + std::to_string(symbol.hi);
+      bounds += (bounds.empty() ? "" : ", ") + std::string(symbol.name) + " in " + std::to_string(symbol.lo) + ".." +
+                std::to_string(symbol.hi);
       if (symbol.multiple_of > 1) bounds += " by " + std::to_string(symbol.multiple_of);
     }
   }
@@ -88,15 +92,17 @@ inline std::string given_text(const aitc_tensor& tensor) {
   for (int i = 0; i < tensor.rank; ++i) text += (i ? ", " : "") + std::to_string(tensor.shape[i]);
   return text + "]";
 }
-[[noreturn]] inline void refuse(const Program& program, const char* what, const aitc_port& port, const aitc_tensor& tensor, const std::string& why = "") {
-  throw Error(AITC_BAD_INPUT, format("%s \"%s\": expected %s, given %s%s", what, port.name, expected_text(program, port).c_str(), given_text(tensor).c_str(), why.c_str()));
+[[noreturn]] inline void refuse(const Program& program, const char* what, const aitc_port& port,
+                                const aitc_tensor& tensor, const std::string& why = "") {
+  throw Error(AITC_BAD_INPUT, format("%s \"%s\": expected %s, given %s%s", what, port.name,
+                                     expected_text(program, port).c_str(), given_text(tensor).c_str(), why.c_str()));
 }
 
 // The sizes that one call runs with.
 struct Sizes {
-  std::vector<int64_t> dims;    // value of each symbol
-  std::vector<int64_t> shapes;  // of all inputs, then all outputs
-  std::vector<uint64_t> bytes;  // of each input, then each output
+  std::vector<int64_t> dims;     // value of each symbol
+  std::vector<int64_t> shapes;   // of all inputs, then all outputs
+  std::vector<uint64_t> bytes;   // of each input, then each output
   size_t first_output_size = 0;  // index into shapes
 };
 
@@ -109,11 +115,13 @@ inline int total_rank(const aitc_port* ports, int count) {
 // Reads the symbols off the inputs' shapes and computes every shape. Throws Error naming the input, expected and given.
 // `with_data`: null data is an error too.
 inline Sizes bind_inputs(const Program& program, const aitc_tensor* inputs, size_t count, bool with_data = true) {
-  if (count != size_t(program.input_count)) throw Error(AITC_BAD_ARGUMENT, format("%s takes %d inputs, given %zu", program.name, program.input_count, count));
+  if (count != size_t(program.input_count))
+    throw Error(AITC_BAD_ARGUMENT, format("%s takes %d inputs, given %zu", program.name, program.input_count, count));
   if (inputs == nullptr && count != 0) throw Error(AITC_BAD_ARGUMENT, "the array of inputs is null");
   for (size_t i = 0; i < count; ++i) {
     const aitc_port& port = program.inputs[i];
-    if (inputs[i].shape == nullptr && port.rank != 0) throw Error(AITC_BAD_ARGUMENT, format("input \"%s\": its shape is null", port.name));
+    if (inputs[i].shape == nullptr && port.rank != 0)
+      throw Error(AITC_BAD_ARGUMENT, format("input \"%s\": its shape is null", port.name));
     if (inputs[i].dtype != port.dtype || inputs[i].rank != port.rank) refuse(program, "input", port, inputs[i]);
   }
   Sizes sizes;
@@ -122,7 +130,8 @@ inline Sizes bind_inputs(const Program& program, const aitc_tensor* inputs, size
     const aitc_tensor& tensor = inputs[symbol.input];
     const int64_t value = tensor.shape[symbol.axis];
     if (value < symbol.lo || value > symbol.hi || (symbol.multiple_of > 1 && value % symbol.multiple_of != 0))
-      refuse(program, "input", program.inputs[symbol.input], tensor, format("; axis %d (%s) is %lld", symbol.axis, symbol.name, static_cast<long long>(value)));
+      refuse(program, "input", program.inputs[symbol.input], tensor,
+             format("; axis %d (%s) is %lld", symbol.axis, symbol.name, static_cast<long long>(value)));
     sizes.dims.push_back(value);
   }
   sizes.first_output_size = size_t(total_rank(program.inputs, program.input_count));
@@ -136,16 +145,20 @@ inline Sizes bind_inputs(const Program& program, const aitc_tensor* inputs, size
     for (int axis = 0; axis < port.rank; ++axis, ++size) {
       bytes *= uint64_t(*size);
       if (input && inputs[p].shape[axis] != *size)
-        refuse(program, "input", port, inputs[p], format("; axis %d has to be %lld here", axis, static_cast<long long>(*size)));
+        refuse(program, "input", port, inputs[p],
+               format("; axis %d has to be %lld here", axis, static_cast<long long>(*size)));
     }
     sizes.bytes.push_back(bytes);
-    if (input && with_data && inputs[p].data == nullptr && bytes != 0) throw Error(AITC_BAD_ARGUMENT, format("input \"%s\": its data is null", port.name));
+    if (input && with_data && inputs[p].data == nullptr && bytes != 0)
+      throw Error(AITC_BAD_ARGUMENT, format("input \"%s\": its data is null", port.name));
   }
   return sizes;
 }
 
 inline void check_outputs(const Program& program, const Sizes& sizes, const aitc_tensor* outputs, size_t count) {
-  if (count != size_t(program.output_count)) throw Error(AITC_BAD_ARGUMENT, format("%s gives %d outputs, given memory for %zu", program.name, program.output_count, count));
+  if (count != size_t(program.output_count))
+    throw Error(AITC_BAD_ARGUMENT,
+                format("%s gives %d outputs, given memory for %zu", program.name, program.output_count, count));
   if (outputs == nullptr && count != 0) throw Error(AITC_BAD_ARGUMENT, "the array of outputs is null");
   const int64_t* size = sizes.shapes.data() + sizes.first_output_size;
   for (size_t i = 0; i < count; ++i) {
@@ -154,10 +167,13 @@ inline void check_outputs(const Program& program, const Sizes& sizes, const aitc
     if (outputs[i].shape != nullptr) {
       if (outputs[i].rank != port.rank) refuse(program, "output", port, outputs[i]);
       for (int axis = 0; axis < port.rank; ++axis)
-        if (outputs[i].shape[axis] != size[axis]) refuse(program, "output", port, outputs[i], format("; axis %d has to be %lld here", axis, static_cast<long long>(size[axis])));
+        if (outputs[i].shape[axis] != size[axis])
+          refuse(program, "output", port, outputs[i],
+                 format("; axis %d has to be %lld here", axis, static_cast<long long>(size[axis])));
     }
     size += port.rank;
-    if (outputs[i].data == nullptr && sizes.bytes[size_t(program.input_count) + i] != 0) throw Error(AITC_BAD_ARGUMENT, format("output \"%s\": its data is null", port.name));
+    if (outputs[i].data == nullptr && sizes.bytes[size_t(program.input_count) + i] != 0)
+      throw Error(AITC_BAD_ARGUMENT, format("output \"%s\": its data is null", port.name));
   }
 }
 

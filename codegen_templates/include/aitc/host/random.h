@@ -43,7 +43,8 @@ inline uint16_t to_bfloat16(float value) {
   return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// Floats: normal, or uniform in [0, 1) for images, 0 or 1 for masks. Integers: below the limit of ids, bytes for images, else 0 or 1.
+// Floats: normal, or uniform in [0, 1) for images, 0 or 1 for masks. Integers: below the limit of ids, bytes for
+// images, else 0 or 1.
 inline Array random_array(const aitc_port& port, const std::vector<int64_t>& shape, int item_bytes, Random& random) {
   Array array;
   array.dtype = port.dtype;
@@ -60,12 +61,33 @@ inline Array random_array(const aitc_port& port, const std::vector<int64_t>& sha
     switch (port.dtype) {
       case AITC_F32: memcpy(to, &narrow, 4); break;
       case AITC_F64: memcpy(to, &real, 8); break;
-      case AITC_F16: { const uint16_t bits = to_half(narrow); memcpy(to, &bits, 2); break; }
-      case AITC_BF16: { const uint16_t bits = to_bfloat16(narrow); memcpy(to, &bits, 2); break; }
-      case AITC_C64: { const float pair[2] = {narrow, float(random.normal())}; memcpy(to, pair, 8); break; }
-      case AITC_C128: { const double pair[2] = {real, random.normal()}; memcpy(to, pair, 16); break; }
-      case AITC_F8E4M3FN: case AITC_F8E4M3FNUZ: case AITC_F8E5M2: case AITC_F8E5M2FNUZ: case AITC_F8E8M0: case AITC_F4E2M1: *to = char(random.next() & 0x07); break;  // small positive numbers
-      default: memcpy(to, &whole, size_t(item_bytes)); break;  // integers and bool, little-endian
+      case AITC_F16: {
+        const uint16_t bits = to_half(narrow);
+        memcpy(to, &bits, 2);
+        break;
+      }
+      case AITC_BF16: {
+        const uint16_t bits = to_bfloat16(narrow);
+        memcpy(to, &bits, 2);
+        break;
+      }
+      case AITC_C64: {
+        const float pair[2] = {narrow, float(random.normal())};
+        memcpy(to, pair, 8);
+        break;
+      }
+      case AITC_C128: {
+        const double pair[2] = {real, random.normal()};
+        memcpy(to, pair, 16);
+        break;
+      }
+      case AITC_F8E4M3FN:
+      case AITC_F8E4M3FNUZ:
+      case AITC_F8E5M2:
+      case AITC_F8E5M2FNUZ:
+      case AITC_F8E8M0:
+      case AITC_F4E2M1:     *to = char(random.next() & 0x07); break;        // small positive numbers
+      default:              memcpy(to, &whole, size_t(item_bytes)); break;  // integers and bool, little-endian
     }
   }
   return array;
