@@ -204,7 +204,8 @@ def test_interruption_leaves_nothing(tmp_path: Path, how: signal.Signals, second
                           [nh.from_array(np.ones((8, 8, 3, 3), np.float32), "w")])  # fmt: skip
     onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     command = [sys.executable, "-m", "aitc_cli", "compile", "m.onnx", "-t", "cpu", "-o", "sub/out"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path, AITC_CACHE_DIR=str(tmp_path / "cache")), stdout=subprocess.PIPE,
+    env = environment(tmp_path, AITC_CACHE_DIR=str(tmp_path / "cache"))
+    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
     time.sleep(seconds)
     os.killpg(process.pid, how)  # as a terminal does
