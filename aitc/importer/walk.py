@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
+import numpy as np
 import onnx
 
 from aitc.errors import Diagnostic, Loc
@@ -206,6 +207,8 @@ class Walker:
                     raise ValueError(f"attribute {a.name!r} refers to {a.ref_attr_name!r} outside of a function")
                 if a.ref_attr_name in environment.attributes:
                     given[a.name] = environment.attributes[a.ref_attr_name]
+            elif a.name == "consumed_inputs":
+                continue  # a hint about memory, in files of before opset 6
             elif a.name in given:
                 raise ValueError(f"attribute {a.name!r} is given twice")
             else:
@@ -218,7 +221,7 @@ def _positional(importer: Importer, inputs: list[Any]) -> list[Any]:
         inputs = inputs[:-1]
     if not importer.variadic and len(inputs) > len(importer.inputs):
         raise ValueError(f"{len(inputs)} inputs, at most {len(importer.inputs)} are known here: {', '.join(importer.inputs)}")
-    missing = [n for i, n in enumerate(importer.inputs[: importer.required]) if i >= len(inputs) or inputs[i] is None]
+    missing = [n for i, n in enumerate(importer.inputs[: importer.required]) if i >= len(inputs) or (inputs[i] is None and n not in importer.nullable)]
     if missing or (importer.variadic and importer.required == 0 and not importer.inputs and not inputs):
         raise ValueError(f"input{'s' if len(missing) > 1 else ''} {', '.join(missing) or '0'} missing")
     return inputs
@@ -231,14 +234,17 @@ def _keywords(importer: Importer, given: Mapping[str, Any]) -> dict[str, Any]:
     missing = [n for n, default in importer.attributes.items() if default is inspect.Parameter.empty and n not in given]
     if missing:
         raise ValueError(f"attribute{'s' if len(missing) > 1 else ''} {', '.join(missing)} missing")
-    return {k: _fitting(k, v, importer.attributes[k]) for k, v in given.items()}
+    return {k: _fitting(k, v, importer.kinds[k]) for k, v in given.items()}
 
 
-def _fitting(name: str, value: Any, default: Any) -> Any:
-    """Checks the attribute's type against the default's, as far as it has one."""
-    if isinstance(default, float) and isinstance(value, int):
+_KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "tuple": tuple, "np.ndarray": np.ndarray}
+
+
+def _fitting(name: str, value: Any, kind: str) -> Any:
+    """The attribute's value, of the type that the importer's annotation says. Raises ValueError for another type."""
+    if kind == "float" and isinstance(value, int):
         return float(value)
-    for kind in (int, float, str, tuple):
-        if isinstance(default, kind) and not isinstance(value, kind):
-            raise ValueError(f"attribute {name} must be {kind.__name__}, got {type(value).__name__}")
+    wanted = _KINDS.get(kind.partition("[")[0])
+    if wanted is not None and not isinstance(value, wanted):
+        raise ValueError(f"attribute {name} must be {kind}, got {type(value).__name__}")
     return value

@@ -131,7 +131,7 @@ def fill_like(b: Scope, shape: Shape, value: np.ndarray) -> Value:
 
 
 @onnx_op("Range")
-def range_(b: Scope, start: Value, limit: Value, delta: Value) -> Value:
+def range_(b: Scope, start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
     dtype = start.type.dtype
     known = [numbers(v) for v in (start, limit, delta)]
     if all(k is not None for k in known):

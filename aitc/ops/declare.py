@@ -62,10 +62,12 @@ class Importer:
     op_type: str
     since: int
     function: Callable[..., Any]
-    required: int  # inputs that must be there
+    required: int  # how many inputs must be listed
     inputs: tuple[str, ...]
+    nullable: frozenset[str]  # those that may be absent (annotated as ``Value | None``)
     variadic: bool  # more inputs may follow
     attributes: Mapping[str, Any]  # name -> default; ``inspect.Parameter.empty`` if it must be given
+    kinds: Mapping[str, str]  # name -> annotation, without "| None": int, float, str, tuple[int, ...], np.ndarray, Any ...
 
 
 IMPORTERS: dict[tuple[str, str], list[Importer]] = {}
@@ -91,8 +93,10 @@ def add_importer(op_type: str, function: Callable[..., Any], domain: str = "", s
         domain, op_type, since, function,
         sum(p.default is p.empty for p in positional),
         tuple(p.name for p in positional),
+        frozenset(p.name for p in positional if "None" in str(p.annotation) or "Any" in str(p.annotation)),
         any(p.kind is p.VAR_POSITIONAL for p in parameters),
         keywords,
+        {p.name: str(p.annotation).replace(" | None", "") for p in parameters if p.kind is p.KEYWORD_ONLY},
     )  # fmt: skip
     versions = IMPORTERS.setdefault((domain, op_type), [])
     if any(v.since == since for v in versions):

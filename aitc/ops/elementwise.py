@@ -40,7 +40,7 @@ def _binary(op: str) -> Any:
 
 
 def _old_binary(op: str) -> Any:
-    def importer(b: Scope, x: Value, y: Value, *, axis: int | None = None, broadcast: int = 0, consumed_inputs: tuple[int, ...] = ()) -> Value:
+    def importer(b: Scope, x: Value, y: Value, *, axis: int | None = None, broadcast: int = 0) -> Value:
         return b.op(op, x, legacy_broadcast(b, x, y, axis if broadcast else None))
 
     return importer
@@ -109,7 +109,7 @@ def is_inf(b: Scope, x: Value, *, detect_negative: int = 1, detect_positive: int
 
 
 @onnx_op("LeakyRelu")
-def leaky_relu(b: Scope, x: Value, *, alpha: float = 0.01, consumed_inputs: tuple[int, ...] = ()) -> Value:
+def leaky_relu(b: Scope, x: Value, *, alpha: float = 0.01) -> Value:
     return b.op("LeakyRelu", x, alpha=alpha)
 
 
@@ -119,7 +119,7 @@ def thresholded_relu(b: Scope, x: Value, *, alpha: float = 1.0) -> Value:
 
 
 @onnx_op("Elu")
-def elu(b: Scope, x: Value, *, alpha: float = 1.0, consumed_inputs: tuple[int, ...] = ()) -> Value:
+def elu(b: Scope, x: Value, *, alpha: float = 1.0) -> Value:
     return b.op("Elu", x, alpha=alpha)
 
 
@@ -139,7 +139,7 @@ def shrink(b: Scope, x: Value, *, bias: float = 0.0, lambd: float = 0.5) -> Valu
 
 
 @onnx_op("HardSigmoid")
-def hard_sigmoid(b: Scope, x: Value, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: tuple[int, ...] = ()) -> Value:
+def hard_sigmoid(b: Scope, x: Value, *, alpha: float = 0.2, beta: float = 0.5) -> Value:
     return b.op("HardSigmoid", x, alpha=alpha, beta=beta)
 
 
@@ -190,7 +190,7 @@ def clip(b: Scope, x: Value, min: Value | None = None, max: Value | None = None)
 
 
 @onnx_op("Clip", since=1)
-def clip_attribute(b: Scope, x: Value, *, min: float | None = None, max: float | None = None, consumed_inputs: tuple[int, ...] = ()) -> Value:
+def clip_attribute(b: Scope, x: Value, *, min: float | None = None, max: float | None = None) -> Value:
     lowest, highest = -3.4028234663852886e38, 3.4028234663852886e38  # the defaults, which exporters also write out
     low = None if min is None or min <= lowest else b.like(min, x)
     high = None if max is None or max >= highest else b.like(max, x)
@@ -249,7 +249,7 @@ def dropout(b: Scope, x: Value, ratio: Value | None = None, training_mode: Value
 
 
 @onnx_op("Dropout", since=1)
-def dropout_old(b: Scope, x: Value, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: tuple[int, ...] = ()) -> tuple[Value | None, ...]:
+def dropout_old(b: Scope, x: Value, *, ratio: float = 0.5, is_test: int = 1) -> tuple[Value | None, ...]:
     return x, _ones_mask(b, x) if b.wants(1) else None
 
 

@@ -183,7 +183,7 @@ def batch_normalization(
 @onnx_op("BatchNormalization", since=1)
 def batch_normalization_old(
     b: Scope, x: Value, scale: Value, bias: Value, mean: Value, variance: Value, *, epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1,
-    is_test: int = 1, consumed_inputs: tuple[int, ...] = (),
+    is_test: int = 1,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if not spatial:
         raise Unsupported("spatial = 0")
@@ -191,7 +191,7 @@ def batch_normalization_old(
 
 
 @onnx_op("InstanceNormalization")
-def instance_normalization(b: Scope, x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5, consumed_inputs: tuple[int, ...] = ()) -> Value:
+def instance_normalization(b: Scope, x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5) -> Value:
     y = b.op("LayerNormalization", x, axes=tuple(range(2, x.type.rank)), epsilon=epsilon, center=True)
     return affine(b, y, along_channel(b, scale, x.type.rank), along_channel(b, bias, x.type.rank))
 

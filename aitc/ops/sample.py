@@ -279,6 +279,35 @@ def _largest_corner(b: Scope, x: Value, where: Sequence[Value]) -> Value:
     return best
 
 
+@onnx_op("MaxRoiPool")
+def max_roi_pool(b: Scope, x: Value, rois: Value, *, pooled_shape: tuple[int, ...], spatial_scale: float = 1.0) -> Value:
+    """The maximum of each bin of each region (batch, x1, y1, x2, y2), one axis after the other, with what is outside of the bin masked."""
+    count = rois.shape[0]
+    column = [declare.reshape(b, declare.slice_axis(b, rois, 1, i, 1), (count, 1, 1)) for i in range(5)]
+    images = b.op("Gather", x, declare.reshape(b, cast(b, column[0], I64), (count,)), axis=0)
+    y = images
+    for axis in (3, 2):  # columns, then rows
+        low, high = (_half_up(b, b.op("Mul", column[i], b.like(spatial_scale, rois))) for i in ((1, 3) if axis == 3 else (2, 4)))
+        length = b.op("Max", b.op("Add", b.op("Sub", high, low), b.like(1, low)), b.like(1, low))
+        size, bins = x.shape[axis], pooled_shape[axis - 2]
+        step = b.op("Div", length, b.like(bins, length))
+        k = declare.reshape(b, b.constant(np.arange(bins).astype(rois.type.dtype.numpy)), (1, bins, 1))
+        first = b.op("Add", b.op("Floor", b.op("Mul", k, step)), low)
+        last = b.op("Add", b.op("Ceil", b.op("Mul", b.op("Add", k, b.like(1, k)), step)), low)
+        i = declare.reshape(b, cast(b, b.op("Range", start=0, step=1, size=size), rois.type.dtype), (1, 1, size))
+        within = b.op("And", b.op("GreaterOrEqual", i, first), b.op("Less", i, last))  # [R, bins, size]
+        moved = y if axis == 3 else transpose(b, y, (0, 1, 3, 2))
+        within = declare.reshape(b, within, (count, 1, 1, bins, size))
+        masked = b.op("Where", within, declare.unsqueeze(b, moved, (3,)), b.like(-np.inf, y))
+        y = b.op("Reduce", masked, function="max", axes=(4,), keepdims=False)
+        y = y if axis == 3 else transpose(b, y, (0, 1, 3, 2))
+    return b.op("Where", b.op("Equal", y, b.like(-np.inf, y)), b.like(0, y), y)  # empty bins are 0
+
+
+def _half_up(b: Scope, x: Value) -> Value:
+    return b.op("Floor", b.op("Add", x, b.like(0.5, x)))
+
+
 @onnx_op("DeformConv")
 def deform_conv(
     b: Scope, x: Value, w: Value, offset: Value, bias: Value | None = None, mask: Value | None = None, *, dilations: tuple[int, ...] | None = None,

@@ -139,7 +139,7 @@ def reshape(b: Scope, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
 
 
 @onnx_op("Reshape", since=1)
-def reshape_attribute(b: Scope, x: Value, *, shape: tuple[int, ...], consumed_inputs: tuple[int, ...] = ()) -> Value:
+def reshape_attribute(b: Scope, x: Value, *, shape: tuple[int, ...]) -> Value:
     return declare.reshape(b, x, resolve_shape(x.type, shape, False))
 
 
@@ -280,9 +280,8 @@ def split(b: Scope, x: Value, split: Value | None = None, *, axis: int = 0, num_
 
 
 @onnx_op("Split", since=1)
-def split_attribute(b: Scope, x: Value, split: Value | None = None, *, axis: int = 0) -> tuple[Value, ...]:
-    axis = normalize_axis(axis, x.type.rank)
-    return split_axis(b, x, axis, even_split(x.shape[axis], len(b.wanted)))
+def split_1(b: Scope, x: Value, sizes: Value | None = None, *, axis: int = 0, split: tuple[int, ...] | None = None) -> tuple[Value, ...]:
+    return split_attributes(b, x, axis=axis, split=split if sizes is None else ints(sizes, "split"))  # type: ignore[no-any-return]
 
 
 @onnx_op("Split", since=2)

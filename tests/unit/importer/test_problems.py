@@ -1,0 +1,212 @@
+"""Models that cannot be imported: every problem is found, named and explained, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, external_data_helper, helper, numpy_helper, parser
+
+from aitc.errors import AitcError, Exit
+from aitc.importer.onnx import import_model
+from aitc.ir.interpret import interpret
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+
+def problems(source: object) -> AitcError:
+    with pytest.raises(AitcError) as raised:
+        import_model(source)  # type: ignore[arg-type]
+    return raised.value
+
+
+def of_text(text: str) -> AitcError:
+    return problems(parser.parse_model(HEAD + text))
+
+
+def codes(error: AitcError) -> list[str]:
+    return [p.code for p in error.diagnostics]
+
+
+# --- the file ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    error = problems(tmp_path / "none.onnx")
+    assert codes(error) == ["I01"] and error.exit_code is Exit.IO
+
+
+def test_files_that_are_not_onnx(tmp_path: Path) -> None:
+    whole = parser.parse_model(HEAD + "g (float[2] x) => (float[2] y) { y = Relu(x) }").SerializeToString()
+    for i, data in enumerate((b"", b"hello, world", whole[: len(whole) // 2], b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n")):
+        path = tmp_path / f"{i}.onnx"
+        path.write_bytes(data)
+        error = problems(path)
+        assert codes(error) == ["I02"] and error.exit_code is Exit.MODEL, data
+
+
+def test_an_opset_of_the_future() -> None:
+    m = parser.parse_model(HEAD.replace("17", "999") + "g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    assert codes(problems(m)) == ["I07"]
+
+
+def test_domains_imported_twice_or_not_at_all() -> None:
+    m = parser.parse_model(HEAD + "g (float[2] x) => (float[2] y) { y = com.microsoft.Gelu(x) }")
+    assert codes(problems(m)) == ["I11"]
+    m.opset_import.append(helper.make_opsetid("", 18))
+    assert "I11" in codes(problems(m))
+
+
+# --- structure -----------------------------------------------------------------------------------------------------------
+
+
+def graph_of(*nodes: onnx.NodeProto, output: str = "y") -> onnx.ModelProto:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "g", [value("x", TensorProto.FLOAT, [2])], [value(output, TensorProto.FLOAT, [2])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([("Relu", ["nothing"], ["y"])], "nothing makes it"),
+        ([("Add", ["x", "b"], ["a"]), ("Relu", ["a"], ["b"]), ("Relu", ["b"], ["y"])], "comes later"),
+        ([("Add", ["x", "y"], ["y"])], "by itself"),
+        ([("Relu", ["x"], ["y"]), ("Neg", ["x"], ["y"])], "made twice"),
+        ([("Relu", ["x"], ["z"])], "made by no node"),
+    ],
+)
+def test_edges_that_do_not_hold(nodes: list[tuple[str, list[str], list[str]]], message: str) -> None:
+    error = problems(graph_of(*(helper.make_node(*n) for n in nodes)))
+    assert "I03" in codes(error) and message in str(error) and error.exit_code is Exit.MODEL
+
+
+def test_edges_in_bodies_are_checked_too() -> None:
+    text = """g (float[2] x, bool c) => (float[2] y) {
+        y = If(c)<then_branch = t () => (float[2] a) { a = Relu(missing) }, else_branch = e () => (float[2] b) { b = Neg(x) }>
+    }"""
+    error = of_text(text)
+    assert codes(error) == ["I03"] and "main/If_0.then_branch" in str(error)
+
+
+# --- operators -----------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_operators_are_listed_all_at_once() -> None:
+    m = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>\n'
+        "g (float[2] x) => (float[2] y) { a = acme.Frobnicate(x)\n b = acme.Frobnicate(a)\n c = Relux(b)\n d = acme.Conv(c)\n y = Relu(d) }"
+    )
+    error = problems(m)
+    assert codes(error) == ["I06"] * 3 and error.exit_code is Exit.UNSUPPORTED
+    assert "Frobnicate of domain acme" in str(error) and "2 nodes" in str(error)
+    assert "ONNX has no operator of this name" in str(error)
+    assert "there is one in ai.onnx" in str(error)  # Conv of acme is not that of ai.onnx
+
+
+@pytest.mark.parametrize(
+    ("node", "code", "message"),
+    [
+        ("y = Relu<alpha = 1.0>(x)", "I04", "unknown attribute alpha"),
+        ("y = Relu(x, x)", "I04", "2 inputs, at most 1"),
+        ("y = Add(x)", "I04", "missing"),
+        ('y = Concat<axis = "one">(x, x)', "I04", "axis|must be int"),
+        ("y = Concat(x, x)", "I04", "attribute axis missing"),
+        ("y = Concat<axis = 5>(x, x)", "I04", "outside of"),
+        ("y = Transpose<perm = [0, 0]>(x)", "I04", "permutation"),
+        ("y = MatMul(x, x)", "I04", "inner dims differ"),
+        ("t = Transpose(x)\n y = Add(x, t)", "I04", "do not broadcast"),
+        ("c = Cast<to = 10>(x)\n y = Add(x, c)", "I04", "different element types"),
+        ("c = Cast<to = 99>(x)\n y = Relu(c)", "I04", "not an element type"),
+        ("c = Cast<to = 8>(x)\n y = Relu(x)", "I05", "strings"),
+    ],
+)
+def test_wrong_nodes(node: str, code: str, message: str) -> None:
+    with pytest.raises(AitcError, match=message) as raised:
+        import_model(parser.parse_model(HEAD + f"g (float[2, 3] x) => (float[M, N] y) {{ {node} }}"))
+    assert code in codes(raised.value)
+    rendered = raised.value.diagnostics[0].render()
+    assert "node #" in rendered and "f32[2, 3]" in rendered
+
+
+def test_problems_are_collected_and_those_that_follow_are_left_out() -> None:
+    error = of_text("g (float[2, 3] x) => (float[N] y) { a = Relu<k = 1>(x)\n b = MatMul(x, x)\n c = Add(a, b)\n y = Exp(c) }")
+    assert codes(error) == ["I04", "I04"]
+
+
+def test_a_function_that_calls_itself() -> None:
+    text = 'g (float[2] x) => (float[2] y) { y = my.f(x) }\n<domain: "my", opset_import: ["" : 17, "my" : 1]>\nf (x) => (y) { y = my.f(x) }'
+    m = parser.parse_model('<ir_version: 8, opset_import: ["" : 17, "my" : 1]>\n' + text)
+    assert "calls itself" in str(problems(m))
+
+
+def test_inputs_that_are_not_tensors() -> None:
+    value = helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2])
+    node = helper.make_node("SequenceLength", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [value], [helper.make_tensor_value_info("y", TensorProto.INT64, [])])
+    assert codes(problems(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))) == ["I09"]
+    assert codes(of_text("g (string[2] x) => (string[2] y) { y = Identity(x) }")) == ["I09"]
+
+
+def test_a_dim_that_has_to_be_known_says_how_to_bind_it() -> None:
+    error = of_text("g (float[N, 1, 3] x) => (float[M] y) { y = Squeeze(x) }")
+    assert codes(error) == ["I05"] and "--dim N=" in str(error)
+
+
+def test_damaged_constants() -> None:
+    m = graph_of(helper.make_node("Add", ["x", "w"], ["y"]))
+    m.graph.initializer.append(onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], raw_data=b"\0\0\0\0"))
+    assert codes(problems(m)) == ["I12"]
+
+
+# --- external data -------------------------------------------------------------------------------------------------------
+
+
+def external(folder: Path, location: str, data: np.ndarray, stored: bytes | None = None, offset: int | None = None) -> Path:
+    m = graph_of(helper.make_node("Add", ["x", "w"], ["y"]))
+    tensor = numpy_helper.from_array(data, "w")
+    external_data_helper.set_external_data(tensor, location, offset, data.nbytes)
+    tensor.ClearField("raw_data")
+    m.graph.initializer.append(tensor)
+    path = folder / "m.onnx"
+    path.write_bytes(m.SerializeToString())
+    if stored is not None:
+        (folder / location).parent.mkdir(exist_ok=True, parents=True)
+        (folder / location).write_bytes(stored)
+    return path
+
+
+def test_external_data_is_mapped(tmp_path: Path) -> None:
+    w = np.array([3, 4], np.float32)
+    for offset, stored in ((None, w.tobytes()), (64, b"\0" * 64 + w.tobytes()), (3, b"\0" * 3 + w.tobytes())):
+        graph = import_model(external(tmp_path, "weights/w.bin", w, stored, offset)).graph
+        np.testing.assert_array_equal(interpret(graph, {"x": np.ones(2, np.float32)})["y"], [4, 5])
+
+
+@pytest.mark.parametrize(
+    ("location", "stored", "message"),
+    [
+        ("w.bin", None, "does not exist"), ("w.bin", b"\0\0\0\0", "which has 4"), ("../w.bin", b"\0" * 8, "outside of the model's folder"),
+        ("/etc/hostname", None, "outside of the model's folder"),
+    ],
+)  # fmt: skip
+def test_external_data_that_is_not_there_or_not_allowed(tmp_path: Path, location: str, stored: bytes | None, message: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    error = problems(external(folder, location, np.zeros(2, np.float32), stored))
+    assert codes(error) == ["I08"] and message in str(error)
+
+
+def test_external_data_behind_a_link_out_of_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret").write_bytes(b"\0" * 8)
+    (folder / "w.bin").symlink_to(tmp_path / "secret")
+    assert codes(problems(external(folder, "w.bin", np.zeros(2, np.float32)))) == ["I08"]
+
+
+def test_external_data_of_a_model_without_a_folder(tmp_path: Path) -> None:
+    path = external(tmp_path, "w.bin", np.zeros(2, np.float32), b"\0" * 8)
+    assert codes(problems(path.read_bytes())) == ["I08"]
