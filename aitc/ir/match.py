@@ -19,6 +19,10 @@ def number(v: Value | None) -> float | int | bool | None:
         return None
     array = v.const
     if array is None:
+        if v.producer is not None and v.producer.op.name in ("Expand", "Reshape"):
+            return number(v.producer.input)
+        if v.producer is not None and v.producer.op.name == "Fill":
+            return v.producer.attrs.value  # type: ignore[no-any-return]
         if v.content is None or not contents.is_numeric(v.content):
             return None
         array = contents.as_numpy(v.content, v.type.dtype)

@@ -170,6 +170,10 @@ class _Driver:
         for old, new in zip(node.outputs, news, strict=True):
             if old is new:
                 continue
+            if _narrower(new, old):  # an operand that went had broadcast the rest
+                new = builder.op("Expand", new, shape=old.shape)
+                fresh = dict.fromkeys(builder.made)
+                self.made.update(fresh)
             if old.type.dtype is not new.type.dtype or not compatible(old.shape, new.shape):
                 raise RuntimeError(f"rule {rule.name} replaces {old!r} by {new!r} at {node!r}")
             if new.producer is None or new.producer in fresh:
@@ -222,3 +226,13 @@ class _Driver:
             stack.extend(dict.fromkeys(producers))
             for u in siblings:  # a value with fewer readers may let another reader's rule match
                 self.enqueue(u)
+
+
+def _narrower(new: Value, old: Value) -> bool:
+    """Whether ``new`` has to be broadcast to stand for ``old``."""
+    if new.type.rank > old.type.rank or new.shape == old.shape:
+        return False
+    tail = old.shape[old.type.rank - new.type.rank :]
+    if any(a not in (1, b) and isinstance(a, int) and isinstance(b, int) for a, b in zip(new.shape, tail)):
+        return False
+    return new.type.rank < old.type.rank or any(a == 1 and b != 1 for a, b in zip(new.shape, tail))

@@ -275,7 +275,6 @@ def _rewrite(b: Builder, node: Node, m: _Attention) -> Value:
     q = _four(b, m.q.build(b), batch, heads)
     k = _four(b, _swap(b, m.k.build(b)), batch, heads)
     v = _four(b, _swap(b, m.v) if m.transposed else m.v, batch, heads)
-    k, v = _ungroup(b, k, v, heads)
     target = (batch, heads, q.shape[2], k.shape[2])
     mask, causal = _mask(b, m.scores.masks, target, q)
     y = b.op(
@@ -329,32 +328,6 @@ def _four(b: Builder, v: Value, batch: Dim, heads: Dim) -> Value:
     if v.type.rank == 4 and (v.shape[0] == 1 or v.shape[1] == 1):
         return b.op("Expand", v, shape=shape)
     return b.op("Reshape", v, shape=shape)
-
-
-def _ungroup(b: Builder, k: Value, v: Value, heads: Dim) -> tuple[Value, Value]:
-    """k and v before their heads were repeated, if both were: [B, Hk, T, D] -> [B, Hk, 1, T, D] -> [B, Hk, G, T, D] -> [B, H, T, D]."""
-    plain = [_before_repeat(b, x) for x in (k, v)]
-    if plain[0] is None or plain[1] is None or plain[0].shape[1] != plain[1].shape[1]:
-        return k, v
-    return plain[0], plain[1]
-
-
-def _before_repeat(b: Builder, x: Value) -> Value | None:
-    turn = made_by(x, "Transpose")
-    if turn is not None:
-        return None
-    folded = made_by(x, "Reshape")
-    expand = made_by(folded.input, "Expand") if folded is not None else None
-    if expand is None or expand.output.type.rank != 5 or not same_shape(expand.output.shape[-2:], x.shape[-2:]):
-        return None
-    grouped = expand.input
-    if grouped.type.rank != 5 or grouped.shape[2] != 1 or not same_shape(grouped.shape[:2], expand.output.shape[:2]):
-        return None
-    plain = (grouped.shape[0], grouped.shape[1], *grouped.shape[-2:])
-    before = made_by(grouped, "Reshape")
-    if before is not None and same_shape(before.input.shape, plain):
-        return before.input
-    return b.op("Reshape", grouped, shape=plain)
 
 
 def _mask(b: Builder, masks: list[_Mask], target: Shape, q: Value) -> tuple[Value | None, bool]:

@@ -89,5 +89,11 @@ def _crop(b: Builder, y: Value, wanted: tuple[Dim, ...], begins: tuple[Dim, ...]
 
 SIMPLIFY.add(
     "conv-transpose",
-    Rule("conv-transpose", "a transposed convolution becomes a convolution whose channels are the output's phases", ("ConvTranspose",), _match, _rewrite),
+    Rule(
+        "conv-transpose",
+        "a transposed convolution becomes a convolution whose channels are the output's phases",
+        ("ConvTranspose",),
+        _match,
+        _rewrite,
+    ),
 )

@@ -145,7 +145,9 @@ SIMPLIFY.add(
 
 def _match_slice(node: Node) -> Outcome:
     t = made_by(node.input, "Transpose")
-    return Match((t,), t) if t is not None and len(t.output.users) == 1 else None  # several parts would need a Transpose each
+    return (
+        Match((t,), t) if t is not None and len(t.output.users) == 1 else None
+    )  # several parts would need a Transpose each
 
 
 def _sink_slice(b: Builder, node: Node, t: Node) -> Value:
