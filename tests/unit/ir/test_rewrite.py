@@ -8,7 +8,7 @@ import pytest
 
 from aitc.errors import Loc
 from aitc.ir.builder import Builder
-from aitc.ir.dtype import F32
+from aitc.ir.dtype import F16, F32
 from aitc.ir.graph import Graph, Node
 from aitc.ir.match import made_by
 from aitc.ir.rewrite import Match, MatchLog, Outcome, Reason, Rule, apply_rules
@@ -92,14 +92,18 @@ def test_rules_that_undo_each_other_are_reported() -> None:
 
 def test_a_replacement_of_another_type_is_reported() -> None:
     bad = Rule(
-        "bad",
-        "exp becomes a reduction",
-        ("Exp",),
-        lambda n: Match(),
-        lambda b, node, _: b.op("Reduce", node.input, function="sum", axes=(0,)),
+        "bad", "exp becomes float16", ("Exp",), lambda n: Match(), lambda b, node, _: b.op("Cast", node.input, to=F16)
     )
     with pytest.raises(RuntimeError, match="rule bad replaces"):
         apply_rules(chain("Exp"), [bad])
+
+
+def test_a_replacement_that_broadcasts_is_expanded() -> None:
+    graph = chain("Exp", "Sin")
+    rule = Rule("zero", "exp becomes a number", ("Exp",), lambda n: Match(), lambda b, node, _: b.like(0, node.input))
+    assert apply_rules(graph, [rule]) == 1
+    verify(graph, "rules")
+    assert [n.op.name for n in graph.nodes] == ["Expand", "Sin"]
 
 
 def test_time_grows_with_the_graph_only() -> None:
