@@ -10,6 +10,7 @@ from .problem import Problem
 GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "gemm_sm80": gemm_cases.sm80_cases,
     "gemm_simt": gemm_cases.simt_cases,
+    "gemv": gemm_cases.gemv_cases,
     "conv_sm80": conv_cases.sm80_cases,
     "conv_simt": conv_cases.simt_cases,
     "attention_sm80": attention_cases.sm80_cases,

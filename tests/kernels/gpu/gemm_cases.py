@@ -49,20 +49,57 @@ class SimtTile:
     BK: int
     TM: int
     TN: int
+    split: int = 1
 
     @property
     def text(self) -> str:
         """As written in a source."""
-        return f"SimtTile<{self.BM}, {self.BN}, {self.BK}, {self.TM}, {self.TN}>"
+        return f"SimtTile<{self.BM}, {self.BN}, {self.BK}, {self.TM}, {self.TN}, {self.split}>"
 
     @property
     def threads(self) -> int:
         """Threads a block."""
-        return (self.BM // self.TM) * (self.BN // self.TN)
+        return (self.BM // self.TM) * (self.BN // self.TN) * self.split
 
     def smem_bytes(self, element_bytes: int) -> int:
         """The formula that gemm_simt.h documents; `element_bytes` of the accumulator's type."""
-        return 2 * self.BK * (self.BM + 4 + self.BN + 4) * element_bytes
+        return max(self.split * 2 * self.BK * (self.BM + 4 + self.BN + 4), (self.split - 1) * self.BM * self.BN) * element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GemvTile:
+    """The arguments of GemvK<> or GemvN<> in gemv.h: `width` is cols or across."""
+
+    form: str
+    MR: int
+    V: int
+    width: int
+    warps: int
+    warp: int = 32
+
+    @property
+    def text(self) -> str:
+        """As written in a source."""
+        return f"Gemv{self.form}<{self.MR}, {self.V}, {self.width}, {self.warps}>"
+
+    @property
+    def BM(self) -> int:
+        """Rows a block."""
+        return self.MR
+
+    @property
+    def BN(self) -> int:
+        """Columns a block."""
+        return self.warps * self.width if self.form == "K" else self.width * self.V
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return self.warps * self.warp
+
+    def smem_bytes(self, element_bytes: int) -> int:
+        """The formula that gemv.h documents; `element_bytes` of the accumulator's type."""
+        return self.warps * self.MR * self.width * self.V * element_bytes if self.form == "N" and self.warps > 1 else 0
 
 
 def largest_power(*extents: int, limit: int) -> int:
@@ -80,7 +117,7 @@ def zeros(*shape: int) -> np.ndarray:
 
 def gemm(
     name: str,
-    tile: Sm80Tile | SimtTile,
+    tile: Sm80Tile | SimtTile | GemvTile,
     M: int,
     N: int,
     K: int,
@@ -100,7 +137,9 @@ def gemm(
     `light`: shapes only, for timing; nothing is drawn or computed.
     """
     rng = np.random.default_rng(seed + M * 7 + N * 3 + K)
-    simt = isinstance(tile, SimtTile)
+    gemv = isinstance(tile, GemvTile)
+    simt = isinstance(tile, SimtTile) or gemv
+    kernel = f"gemv_{tile.form.lower()}" if isinstance(tile, GemvTile) else "gemm_simt" if simt else "gemm_sm80"
     out_dtype = out_dtype or dtype
     integer = dtype in ("i8", "u8", "i32", "i64")
     draw = (lambda *s: rng.integers(-8, 8, s)) if integer else (lambda *s: rng.standard_normal(s))
@@ -134,7 +173,13 @@ def gemm(
     static = "" if dynamic else "static constexpr "
     init = (lambda v: "") if dynamic else (lambda v: f" = {v}")
     bias = epilogue == "bias"
-    source = f"""#include "aitc/gpu/{'gemm_simt.h' if simt else 'gemm_sm80.h'}"
+    smem = tile.smem_bytes(8 if acc in ("double", "int64_t") else 4 if simt else SIZES[dtype])
+    check = f"""using Kernel = {'GemmSimt' if simt else 'GemmSm80'}<{tile.text}, Shape, A, B>;
+static_assert(Kernel::threads == {tile.threads} && Kernel::smem_bytes == {smem}, "threads and shared memory");
+"""
+    if gemv:
+        check = f'static_assert({tile.text}::threads == {tile.threads}, "threads");\n'
+    source = f"""#include "aitc/gpu/{'gemv' if gemv else kernel}.h"
 using namespace aitc;
 struct Shape {{
   static constexpr int batch = {batch};
@@ -171,11 +216,8 @@ struct Store {{
     store<V>(out + (batch * rows + row) * cols + col, r);
   }}
 }};
-using Kernel = {'GemmSimt' if simt else 'GemmSm80'}<{tile.text}, Shape, A, B>;
-static_assert(Kernel::threads == {tile.threads}, "threads");
-static_assert(Kernel::smem_bytes == {tile.smem_bytes(8 if acc in ('double', 'int64_t') else 4 if simt else SIZES[dtype])}, "shared memory");
-AITC_KERNEL({tile.threads}) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {co}* bias, {co}* out, int M, int N, int K) {{
-  {'gemm_simt' if simt else 'gemm_sm80'}<{tile.text}>(Shape{{{'M, N, K' if dynamic else ''}}}, A{{a}}, B{{b}}, Store{{out, bias, M, N}});
+{check}AITC_KERNEL({tile.threads}) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {co}* bias, {co}* out, int M, int N, int K) {{
+  {kernel}<{tile.text}>(Shape{{{'M, N, K' if dynamic else ''}}}, A{{a}}, B{{b}}, Store{{out, bias, M, N}});
 }}
 """
     bias_values = zeros(N) if light else rounded(draw(N), out_dtype)
@@ -190,9 +232,9 @@ AITC_KERNEL({tile.threads}) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, 
         entry="gemm",
         blocks=blocks,
         threads=tile.threads,
-        smem_bytes=tile.smem_bytes(8 if acc in ("double", "int64_t") else 4 if simt else SIZES[dtype]),
+        smem_bytes=smem,
         arguments=(Input(a_flat, dtype), Input(b_flat, dtype), Input(bias_values, out_dtype), Output(expected, out_dtype, tolerance), Scalar(M), Scalar(N), Scalar(K)),
-        warp=0 if simt else 32,
+        warp=tile.warp if isinstance(tile, GemvTile) else 0 if simt else 32,
     )
 
 
@@ -230,7 +272,7 @@ def sm80_cases() -> Iterator[Problem]:
     yield gemm("gemm_sm80 K = 0", small, 5, 8, 0)
 
 
-SIMT_TILES = (SimtTile(128, 128, 8, 8, 8), SimtTile(64, 64, 16, 4, 4), SimtTile(32, 32, 16, 2, 2), SimtTile(16, 64, 16, 1, 4))
+SIMT_TILES = (SimtTile(128, 128, 8, 8, 8), SimtTile(64, 64, 16, 4, 4), SimtTile(32, 32, 16, 2, 2), SimtTile(16, 64, 16, 1, 4), SimtTile(32, 32, 16, 4, 4, 4))
 
 
 def simt_cases() -> Iterator[Problem]:
@@ -250,3 +292,14 @@ def simt_cases() -> Iterator[Problem]:
         yield gemm(f"gemm_simt {dtype} batch", t, 65, 40, 72, dtype, batch=3, pad=8)
     yield gemm("gemm_simt i8 to i32", t, 65, 67, 40, "i8", out_dtype="i32")
     yield gemm("gemm_simt K = 0", t, 5, 8, 0, "f32")
+
+
+def gemv_cases() -> Iterator[Problem]:
+    """One to nine rows, both forms."""
+    for dtype in ("f32", "f16", "bf16", "f64", "i32"):
+        for M in (1, 3, 9):
+            v = 16 // SIZES[dtype]
+            yield gemm(f"gemv_k {dtype} {M}", GemvTile("K", 1 if M == 1 else 4, v, 2, 4), M, 37, 40 * v, dtype, ("K", "K"), epilogue="bias")
+            yield gemm(f"gemv_k {dtype} {M} odd", GemvTile("K", 1 if M == 1 else 8, 1, 4, 2), M, 33, 101, dtype, ("M", "K"), batch=2)
+            yield gemm(f"gemv_n {dtype} {M}", GemvTile("N", 1 if M == 1 else 4, min(v, 4), 8, 4), M, 24 * v, 77, dtype, ("K", "N"), epilogue="bias")
+            yield gemm(f"gemv_n {dtype} {M} odd", GemvTile("N", 1 if M == 1 else 8, 1, 32, 1), M, 33, 101, dtype, ("M", "N"), batch=2)

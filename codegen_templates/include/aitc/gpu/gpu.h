@@ -7,7 +7,7 @@
 //   AITC_CONST_FN                   prefix of a function that also constant expressions call
 //   AITC_KERNEL(threads)            prefix of an entry point: AITC_KERNEL(128) void AITC_ENTRY(name)(...) {...}; `threads` is an upper bound
 //   AITC_ENTRY(name)                the entry point's symbol: name itself on a GPU
-//   AITC_UNROLL / AITC_NO_UNROLL    before a loop
+//   AITC_UNROLL AITC_UNROLL_4 AITC_NO_UNROLL      before a loop
 //   AITC_GRID_CONSTANT              const __grid_constant__ on CUDA
 //   warp_size                       32 or 64, a constant
 //   threadIdx blockIdx blockDim gridDim        as in CUDA; blocks of our kernels are one-dimensional (blockDim.y == blockDim.z == 1)
@@ -61,6 +61,7 @@
 #define AITC_CONST_FN constexpr
 #define AITC_KERNEL(threads) extern "C"
 #define AITC_UNROLL
+#define AITC_UNROLL_4
 #define AITC_NO_UNROLL
 #define AITC_GRID_CONSTANT const
 #elif defined(__CUDACC__)
@@ -70,6 +71,7 @@
 #define AITC_CONST_FN __host__ __device__ constexpr
 #define AITC_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
 #define AITC_UNROLL _Pragma("unroll")
+#define AITC_UNROLL_4 _Pragma("unroll 4")
 #define AITC_NO_UNROLL _Pragma("unroll 1")
 #define AITC_GRID_CONSTANT const __grid_constant__
 #elif defined(__HIP__) || defined(__HIPCC__)
@@ -80,6 +82,7 @@
 #define AITC_CONST_FN __host__ __device__ constexpr
 #define AITC_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
 #define AITC_UNROLL _Pragma("unroll")
+#define AITC_UNROLL_4 _Pragma("unroll 4")
 #define AITC_NO_UNROLL _Pragma("nounroll")
 #define AITC_GRID_CONSTANT const
 #else

@@ -189,6 +189,31 @@ template <class Tile, class Op, class Shape, class Load, class Store> AITC_FN vo
   if constexpr (packs == 0) grid_dependency_launch();
 }
 
+// Merges over the threads that share V rows; leaves the result in each of them.
+template <class Tile, class T> struct ColumnLanes {
+  T* scratch;  // (down,V,across)
+  int x_index, y_index;
+  AITC_FN T& place(int y, int j) const { return scratch[(y * Tile::V + j) * Tile::across + x_index]; }
+  template <class Op> AITC_FN void over(T (&v)[Tile::V], Op merge) const {
+    if constexpr (Tile::down > 1) {
+      block_barrier();
+      AITC_UNROLL
+      for (int j = 0; j < Tile::V; ++j) place(y_index, j) = v[j];
+      AITC_NO_UNROLL
+      for (int half = Tile::down / 2; half > 0; half /= 2) {
+        block_barrier();
+        if (y_index < half) {
+          AITC_UNROLL
+          for (int j = 0; j < Tile::V; ++j) place(y_index, j) = merge(place(y_index, j), place(y_index + half, j));
+        }
+      }
+      block_barrier();
+      AITC_UNROLL
+      for (int j = 0; j < Tile::V; ++j) v[j] = place(0, j);
+    }
+  }
+};
+
 template <class Tile, class Op, class Shape, class Load, class Store> AITC_FN void normalize_columns(const Op& op, const Shape& shape, const Load& load, const Store& store) {
   using T = typename Load::type;
   constexpr int V = Tile::V;
@@ -196,38 +221,19 @@ template <class Tile, class Op, class Shape, class Load, class Store> AITC_FN vo
   const int K = int(shape.K), x_index = thread_index() % Tile::across, y_index = thread_index() / Tile::across;
   const int64_t row = (int64_t(blockIdx.x) * Tile::across + x_index) * V;
   const bool active = row < rows;
-  T* scratch = reinterpret_cast<T*>(shared_memory());  // (down,V,across)
   grid_dependency_wait();
 
   const auto each = [&](auto&& f) {
-    if (active)
+    if (active) {
       AITC_NO_UNROLL
       for (int k = y_index; k < K; k += Tile::down) {
         T x[V];
         load_pack<V, true>(load, row, k, x);
         f(k, x);
       }
-  };
-  const auto over = [&](T(&v)[V], auto&& merge) {  // leaves the result in every thread
-    if constexpr (Tile::down > 1) {
-      block_barrier();
-      AITC_UNROLL
-      for (int j = 0; j < V; ++j) scratch[(y_index * V + j) * Tile::across + x_index] = v[j];
-      AITC_UNROLL
-      for (int half = Tile::down / 2; half > 0; half /= 2) {
-        block_barrier();
-        if (y_index < half)
-          AITC_UNROLL
-          for (int j = 0; j < V; ++j) {
-            v[j] = merge(v[j], scratch[((y_index + half) * V + j) * Tile::across + x_index]);
-            scratch[(y_index * V + j) * Tile::across + x_index] = v[j];
-          }
-      }
-      block_barrier();
-      AITC_UNROLL
-      for (int j = 0; j < V; ++j) v[j] = scratch[j * Tile::across + x_index];
     }
   };
+  const ColumnLanes<Tile, T> all{reinterpret_cast<T*>(shared_memory()), x_index, y_index};
   const auto add = [](T a, T b) { return a + b; };
   T shift[V], factor[V];
   AITC_UNROLL
@@ -237,12 +243,12 @@ template <class Tile, class Op, class Shape, class Load, class Store> AITC_FN vo
       AITC_UNROLL
       for (int j = 0; j < V; ++j) shift[j] = m_max(shift[j], x[j]);
     });
-    over(shift, [](T a, T b) { return m_max(a, b); });
+    all.over(shift, [](T a, T b) { return m_max(a, b); });
     each([&](int, T(&x)[V]) {
       AITC_UNROLL
       for (int j = 0; j < V; ++j) factor[j] += m_exp(x[j] - shift[j]);
     });
-    over(factor, add);
+    all.over(factor, add);
     AITC_UNROLL
     for (int j = 0; j < V; ++j) {
       if constexpr (Op::logarithm) shift[j] += m_log(factor[j]);
@@ -254,7 +260,7 @@ template <class Tile, class Op, class Shape, class Load, class Store> AITC_FN vo
         AITC_UNROLL
         for (int j = 0; j < V; ++j) shift[j] += x[j];
       });
-      over(shift, add);
+      all.over(shift, add);
       AITC_UNROLL
       for (int j = 0; j < V; ++j) shift[j] /= T(K);
     }
@@ -262,7 +268,7 @@ template <class Tile, class Op, class Shape, class Load, class Store> AITC_FN vo
       AITC_UNROLL
       for (int j = 0; j < V; ++j) factor[j] += (x[j] - shift[j]) * (x[j] - shift[j]);
     });
-    over(factor, add);
+    all.over(factor, add);
     AITC_UNROLL
     for (int j = 0; j < V; ++j) {
       factor[j] = T(1) / m_sqrt(factor[j] / T(K) + T(op.epsilon));

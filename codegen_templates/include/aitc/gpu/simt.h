@@ -1,10 +1,11 @@
 // simt.h: the parts that the plain multiply-add kernels (gemm_simt.h, conv_simt.h) share. Any warp size, any arithmetic type.
 //
-//   SimtTile<BM, BN, BK, TM, TN>
-//     BM x BN results a block, BK of the contraction a step, TM x TN results a thread. threads = (BM / TM) * (BN / TN). TM and TN are powers of two; a thread's
-//     results lie in groups of min(T, 4) neighbours. BM * BK and BN * BK are multiples of threads where the widths are 1 (the loaders check).
+//   SimtTile<BM, BN, BK, TM, TN, split = 1>
+//     BM x BN results a block, BK of the contraction a step, TM x TN results a thread; `split` teams of threads take the steps in turn and add up at the end (more
+//     threads for small grids and long contractions). threads = (BM / TM) * (BN / TN) * split. TM and TN are powers of two; a thread's results lie in groups of
+//     min(T, 4) neighbours.
 //   Accumulator: float for half_t, bfloat16_t, float8 and float; double; int64_t for int64_t and uint64_t; int32_t for the other integers.
-//   smem_bytes = 2 * BK * (BM + 4 + BN + 4) * sizeof(accumulator)
+//   smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN) * sizeof(accumulator)
 #pragma once
 #include "aitc/gpu/block_place.h"
 #include "aitc/operand.h"
@@ -17,8 +18,9 @@ template <class T> struct Accumulator {
 };
 template <class T> using accumulator_t = typename Accumulator<T>::type;
 
-template <int BM_, int BN_, int BK_, int TM_, int TN_> struct SimtTile {
-  static constexpr int BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_, threads_m = BM / TM, threads_n = BN / TN, threads = threads_m * threads_n;
+template <int BM_, int BN_, int BK_, int TM_, int TN_, int Split = 1> struct SimtTile {
+  static constexpr int BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_, split = Split;
+  static constexpr int threads_m = BM / TM, threads_n = BN / TN, team = threads_m * threads_n, threads = team * split;
   static constexpr int group_m = min_of(TM, 4), group_n = min_of(TN, 4);
   static_assert(BM % TM == 0 && BN % TN == 0 && TM % group_m == 0 && TN % group_n == 0, "TM and TN are powers of two that divide BM and BN");
 };
@@ -32,17 +34,17 @@ template <class Acc, int Extent, int BK, int Threads, int width, bool along_k> s
   Acc held[rounds][width];
 
   // source.piece<width>(outer, k, x) fills x with values at (outer, k), along k or outer; zeros outside.
-  template <class Source> AITC_FN void fetch(const Source& source, int k0) {
+  template <class Source> AITC_FN void fetch(const Source& source, int thread, int k0) {
     AITC_UNROLL
     for (int i = 0; i < rounds; ++i) {
-      const int p = thread_index() + i * Threads, row = p / per_row, col = p % per_row * width;
+      const int p = thread + i * Threads, row = p / per_row, col = p % per_row * width;
       if (pieces % Threads == 0 || p < pieces) source.template piece<width>(along_k ? row : col, k0 + (along_k ? col : row), held[i]);
     }
   }
-  AITC_FN void put(Acc* stage) const {
+  AITC_FN void put(int thread, Acc* stage) const {
     AITC_UNROLL
     for (int i = 0; i < rounds; ++i) {
-      const int p = thread_index() + i * Threads, row = p / per_row, col = p % per_row * width;
+      const int p = thread + i * Threads, row = p / per_row, col = p % per_row * width;
       if (pieces % Threads == 0 || p < pieces)
         AITC_UNROLL
         for (int e = 0; e < width; ++e) stage[(along_k ? (col + e) * stride + row : row * stride + col + e)] = held[i][e];
@@ -76,38 +78,41 @@ template <class Operand, class Acc, bool IsA> struct SimtMatrix {
 };
 
 template <class Acc, class Tile, class SourceA, class SourceB> struct SimtLoop {
-  using StageA = SimtStage<Acc, Tile::BM, Tile::BK, Tile::threads, min_of(SourceA::width, SourceA::along_k ? Tile::BK : Tile::BM), SourceA::along_k>;
-  using StageB = SimtStage<Acc, Tile::BN, Tile::BK, Tile::threads, min_of(SourceB::width, SourceB::along_k ? Tile::BK : Tile::BN), SourceB::along_k>;
-  static constexpr int smem_bytes = 2 * (StageA::values + StageB::values) * int(sizeof(Acc));
+  using StageA = SimtStage<Acc, Tile::BM, Tile::BK, Tile::team, min_of(SourceA::width, SourceA::along_k ? Tile::BK : Tile::BM), SourceA::along_k>;
+  using StageB = SimtStage<Acc, Tile::BN, Tile::BK, Tile::team, min_of(SourceB::width, SourceB::along_k ? Tile::BK : Tile::BN), SourceB::along_k>;
+  static constexpr int stage_values = StageA::values + StageB::values, partial_values = (Tile::split - 1) * Tile::BM * Tile::BN;
+  static constexpr int smem_bytes = max_of(Tile::split * 2 * stage_values, partial_values) * int(sizeof(Acc));
   static constexpr int groups_m = Tile::TM / Tile::group_m, groups_n = Tile::TN / Tile::group_n;
   Acc acc[Tile::TM][Tile::TN];
 
-  static AITC_FN int row_of(int i) { return i / Tile::group_m * (Tile::BM / groups_m) + thread_index() / Tile::threads_n * Tile::group_m + i % Tile::group_m; }
-  static AITC_FN int col_of(int j) { return j / Tile::group_n * (Tile::BN / groups_n) + thread_index() % Tile::threads_n * Tile::group_n + j % Tile::group_n; }
+  static AITC_FN int thread() { return Tile::split == 1 ? thread_index() : thread_index() % Tile::team; }
+  static AITC_FN int row_of(int i) { return i / Tile::group_m * (Tile::BM / groups_m) + thread() / Tile::threads_n * Tile::group_m + i % Tile::group_m; }
+  static AITC_FN int col_of(int j) { return j / Tile::group_n * (Tile::BN / groups_n) + thread() % Tile::threads_n * Tile::group_n + j % Tile::group_n; }
 
   AITC_FN void run(const SourceA& a, const SourceB& b, int k_tiles) {
-    Acc* smem = reinterpret_cast<Acc*>(shared_memory());
+    const int team = thread_index() / Tile::team, steps = ceil_div(k_tiles, Tile::split);  // a step beyond the end multiplies zeros
+    Acc* smem = reinterpret_cast<Acc*>(shared_memory()) + team * 2 * stage_values;
     AITC_UNROLL
     for (int i = 0; i < Tile::TM; ++i)
       AITC_UNROLL
       for (int j = 0; j < Tile::TN; ++j) acc[i][j] = Acc(0);
     StageA stage_a;
     StageB stage_b;
-    if (k_tiles > 0) {
-      stage_a.fetch(a, 0);
-      stage_b.fetch(b, 0);
-      stage_a.put(smem);
-      stage_b.put(smem + StageA::values);
+    if (steps > 0) {
+      stage_a.fetch(a, thread(), team * Tile::BK);
+      stage_b.fetch(b, thread(), team * Tile::BK);
+      stage_a.put(thread(), smem);
+      stage_b.put(thread(), smem + StageA::values);
     }
     AITC_NO_UNROLL
-    for (int t = 0; t < k_tiles; ++t) {
+    for (int t = 0; t < steps; ++t) {
       block_barrier();
-      if (t + 1 < k_tiles) {
-        stage_a.fetch(a, (t + 1) * Tile::BK);
-        stage_b.fetch(b, (t + 1) * Tile::BK);
+      if (t + 1 < steps) {
+        stage_a.fetch(a, thread(), ((t + 1) * Tile::split + team) * Tile::BK);
+        stage_b.fetch(b, thread(), ((t + 1) * Tile::split + team) * Tile::BK);
       }
-      const Acc* sa = smem + t % 2 * (StageA::values + StageB::values);  // (BK,BM+4)
-      const Acc* sb = sa + StageA::values;                               // (BK,BN+4)
+      const Acc* sa = smem + t % 2 * stage_values;  // (BK,BM+4)
+      const Acc* sb = sa + StageA::values;          // (BK,BN+4)
       AITC_UNROLL
       for (int k = 0; k < Tile::BK; ++k) {
         Acc x[Tile::TM], y[Tile::TN];
@@ -128,16 +133,36 @@ template <class Acc, class Tile, class SourceA, class SourceB> struct SimtLoop {
           AITC_UNROLL
           for (int j = 0; j < Tile::TN; ++j) acc[i][j] += x[i] * y[j];
       }
-      if (t + 1 < k_tiles) {
-        Acc* next = smem + (t + 1) % 2 * (StageA::values + StageB::values);
-        stage_a.put(next);
-        stage_b.put(next + StageA::values);
+      if (t + 1 < steps) {
+        Acc* next = smem + (t + 1) % 2 * stage_values;
+        stage_a.put(thread(), next);
+        stage_b.put(thread(), next + StageA::values);
       }
     }
+    if constexpr (Tile::split > 1) add_partials(team);
+  }
+
+  AITC_FN void add_partials(int team) {
+    Acc* parts = reinterpret_cast<Acc*>(shared_memory());  // (split-1,TM TN,team)
+    block_barrier();
+    AITC_UNROLL
+    for (int i = 0; i < Tile::TM; ++i)
+      AITC_UNROLL
+      for (int j = 0; j < Tile::TN; ++j)
+        if (team > 0) parts[(((team - 1) * Tile::TM + i) * Tile::TN + j) * Tile::team + thread()] = acc[i][j];
+    block_barrier();
+    if (team == 0)
+      AITC_UNROLL
+      for (int i = 0; i < Tile::TM; ++i)
+        AITC_UNROLL
+        for (int j = 0; j < Tile::TN; ++j)
+          AITC_UNROLL
+          for (int s = 0; s < Tile::split - 1; ++s) acc[i][j] += parts[((s * Tile::TM + i) * Tile::TN + j) * Tile::team + thread()];
   }
 
   template <bool ExactCols, class Store> AITC_FN void epilogue(const Store& store, int batch, int64_t row0, int64_t row_end, int64_t col0, int64_t col_end) const {
     constexpr int V = min_of(Store::width, Tile::group_n);
+    if (Tile::split > 1 && thread_index() >= Tile::team) return;
     AITC_UNROLL
     for (int i = 0; i < Tile::TM; ++i) {
       const int64_t row = row0 + row_of(i);
