@@ -326,10 +326,19 @@ class Executor {
       return;
     }
     found->last_use = ++clock_;
-    if (!found->replay)
-      found->replay = gpu::Replay::record(
-          stream_->get(), [&] { program_.run(make_run(pointers, stream_->get(), nullptr), sizes.dims.data()); });
-    found->replay.launch(stream);
+    if (!found->replay && can_record_) record(*found, sizes);
+    if (found->replay) found->replay.launch(stream);
+    else program_.run(make_run(pointers, stream, nullptr), sizes.dims.data());
+  }
+
+  void record(Recorded& place, const Sizes& sizes) {
+    const gpu::Stream stream = stream_->get();
+    try {
+      place.replay = gpu::Replay::record(stream, [&] { program_.run(make_run(place.pointers, stream, nullptr), sizes.dims.data()); });
+    } catch (const Error&) {
+      if (!gpu::may_not_record) throw;
+      can_record_ = false;
+    }
   }
 
   void profile(const Sizes& sizes, const Pointers& pointers, int iterations, double* launch_seconds) {
@@ -357,6 +366,7 @@ class Executor {
   std::unique_ptr<gpu::Mark> done_;
   gpu::Stream last_stream_ = nullptr;
   bool used_ = false;
+  bool can_record_ = true;
   std::vector<Recorded> recorded_;
   uint64_t clock_ = 0;
 };
