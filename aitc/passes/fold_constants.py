@@ -64,7 +64,10 @@ def _foldable(node: Node) -> bool:
     if not node.inputs or node.op.kind is Kind.CONTRACT:
         return False
     read = {id(v): v for v in node.inputs if v is not None}.values()
-    if made > max(_bytes_of(v.shape, v.type.dtype.bytes) for v in read):
+    if node.op.kind is Kind.POINTWISE:  # weights that are kept in a shorter type are widened once, not in every run
+        if max(_elems(v.shape) for v in node.outputs) > max(_elems(v.shape) for v in read):
+            return False
+    elif made > max(_bytes_of(v.shape, v.type.dtype.bytes) for v in read):
         return False
     # A large constant that others read as well would be stored twice.
     return not any(len(v.users) > 1 and v.const is not None and v.const.nbytes > SMALL_BYTES for v in read)
@@ -85,6 +88,10 @@ def _is_weight(node: Node) -> bool:
         )
         for user in node.output.users
     )
+
+
+def _elems(shape: tuple[object, ...]) -> int:
+    return _bytes_of(shape, 1)
 
 
 def _bytes_of(shape: tuple[object, ...], itemsize: int) -> int:

@@ -56,6 +56,28 @@ def test_fill_as_a_weight_takes_no_memory() -> None:
     assert node.inputs[1].const.strides == (0, 0)
 
 
+def test_short_weights_are_widened_at_compile_time() -> None:
+    graph = Graph("main")
+    b = Builder(graph)
+    x = graph.add_input("x", TensorType(F32, (4, 512)))
+    w = b.op("Cast", b.constant(np.ones((512, 512), np.int8)), to=F32)
+    w = b.op("Mul", w, b.constant(np.full((1, 512), 0.5, np.float32)))
+    graph.outputs = [b.op("MatMul", x, w)]
+    stages.simplify(graph, Context())
+    assert [n.op.name for n in graph.nodes] == ["MatMul"]
+
+
+def test_large_masks_are_not_folded() -> None:
+    graph = Graph("main")
+    b = Builder(graph)
+    x = graph.add_input("x", TensorType(F32, (4096, 4096)))
+    rows = b.constant(np.arange(4096, dtype=np.int64).reshape(-1, 1))
+    columns = b.constant(np.arange(4096, dtype=np.int64).reshape(1, -1))
+    graph.outputs = [b.op("Where", b.op("Less", rows, columns), x, b.like(0, x))]
+    stages.simplify(graph, Context())
+    assert [n.op.name for n in graph.nodes] == ["Less", "Where"]
+
+
 def test_bodies_are_simplified_and_forget_what_they_no_longer_read() -> None:
     graph = from_text("""graph "main" {
   input %c: bool[]
