@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from aitc.build.toolchain import find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Exit
 from aitc.ir.dtype import BF16, F32
+from aitc.schedule.plan import Space
 
 HERE = Path(__file__).parent
 PLAN = scale_then_shift()
@@ -230,6 +232,16 @@ def test_capsules_go_out_and_come_back() -> None:
     capsule = dlpack.export(data, data.ctypes.data, (3,), BF16, dlpack.CPU, 0)
     del capsule
     assert len(dlpack._exported) == before
+
+
+def test_an_arena_that_is_sized_at_run_time(tmp_path: Path) -> None:
+    buffers = tuple(replace(b, offset=-1) if b.space is Space.ARENA else b for b in PLAN.buffers)
+    plan = replace(PLAN, buffers=buffers, arena_bytes=-1)
+    build(plan, emit(plan), tmp_path, find_toolchain("cpu"), OPTIONS)
+    with aitc.load(tmp_path) as model:
+        for batch in (1, 8, 3):
+            x = x_of(batch)
+            np.testing.assert_allclose(model(x, IDS)[0], expected(PLAN, x, IDS)[0], rtol=1e-6)
 
 
 # ---- the weights
