@@ -176,8 +176,13 @@ class FunctorBuilder:
         return self.parameters.dim(s)
 
     def varies(self, d: Dim) -> bool:
-        """Whether ``d`` differs between the V elements."""
-        return any(s == self.vector and self.width > 1 or self._locals.get(s.name, False) for s in symbols(d))
+        """Whether ``d`` differs between the V elements. (The row of element i does not, where V elements never cross a row.)"""
+        found = symbols(d)
+        if any(self._locals.get(s.name, False) for s in found):
+            return True
+        if self.width == 1 or self.vector is None or self.vector not in found:
+            return False
+        return any(s.name == "@j" for s in symbols(_split(d, self.vector, self.width)))
 
     # --- blocks
     @property
@@ -194,7 +199,7 @@ class FunctorBuilder:
         self.block.post.append(Line(code, note))
 
     @contextmanager
-    def nested(self, opening: Sequence[str], element: bool) -> Iterator[None]:
+    def nested(self, opening: Sequence[str], element: bool, closing: str = "}") -> Iterator[None]:
         """Code inside ``opening`` (lines that each end in a brace, or none). With ``element`` it runs inside the loop over the V elements."""
         element = element or self.block.element
         block = _Block(element=element)
@@ -208,7 +213,7 @@ class FunctorBuilder:
         for depth, line in enumerate(opening):
             target.append(Line(INDENT * depth + line))
         target.extend(Line(INDENT * len(opening) + line.code, line.note) for line in lines)
-        target.extend(Line(INDENT * depth + "}") for depth in reversed(range(len(opening))))
+        target.extend(Line(INDENT * depth + closing) for depth in reversed(range(len(opening))))
 
     def _render(self, block: _Block) -> list[Line]:
         lines = list(block.pre)
@@ -351,9 +356,8 @@ def vectorizes(offset: Dim, vector: Symbol | None, width: int) -> bool:
     """Whether ``width`` neighbours along ``vector``, from a multiple of ``width``, lie side by side and aligned."""
     if vector is None or width == 1:
         return False
-    outer = Symbol("@vec", 0, None if vector.hi is None else vector.hi // width)
+    split = _split(offset, vector, width)
     j = Symbol("@j", 0, width - 1)
-    split = transform(offset, lambda s: _sym(outer) * width + _sym(j) if s == vector else _sym(s))
     if isinstance(split, int):
         return False
     step = 0
@@ -366,6 +370,13 @@ def vectorizes(offset: Dim, vector: Symbol | None, width: int) -> bool:
         else:
             rest = rest + Sum(((product, c),))
     return step == 1 and divisor(rest) % width == 0
+
+
+def _split(d: Dim, vector: Symbol, width: int) -> Dim:
+    """``d`` at element @j of the vector number @vec."""
+    outer = Symbol("@vec", 0, None if vector.hi is None else vector.hi // width)
+    j = Symbol("@j", 0, width - 1)
+    return transform(d, lambda s: _sym(outer) * width + _sym(j) if s == vector else _sym(s))
 
 
 def _mentions(atom: object, s: Symbol) -> bool:
