@@ -7,9 +7,10 @@ from aitc.ir.builder import Builder
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.index import is_view
 from aitc.ir.op import Kind
-from aitc.kernels.functor import ELEMENTS, StorageOf
+from aitc.kernels.functor import ELEMENTS, Storage
 from aitc.kernels.group import make_group
 from aitc.kernels.kernel import No, kernels_for
+from aitc.schedule.storage import Storages
 from aitc.targets.target import Target
 
 
@@ -18,12 +19,13 @@ def is_anchor(node: Node) -> bool:
     return node.op.kind not in (Kind.POINTWISE, Kind.VIEW) and node.op.name not in ELEMENTS
 
 
-def prepare(graph: Graph, storage: StorageOf, target: Target) -> dict[Node, str]:
+def prepare(graph: Graph, storage: Storages, target: Target) -> dict[Node, str]:
     """Inserts Copy nodes where they are needed and returns the kernel that each anchor gets.
 
     Raises AitcError (UNSUPPORTED) that lists every node for which no kernel is found.
     """
     _own_outputs(graph)
+    _write_in_place(graph, storage)
     chosen: dict[Node, str] = {}
     problems: list[Diagnostic] = []
     made: list[Node] = []
@@ -69,6 +71,23 @@ def _own_outputs(graph: Graph) -> None:
             seen.add(id(copy))
         else:
             seen.add(id(v))
+    if made:
+        graph.reorder(made)
+
+
+IN_PLACE = frozenset({"ScatterElements", "ScatterND"})  # they write into a copy of their first input
+
+
+def _write_in_place(graph: Graph, storage: Storages) -> None:
+    """Gives ops that change a part of their input a copy of it, whose memory is their output."""
+    made: list[Node] = []
+    for node in graph.nodes:
+        if node.op.name in IN_PLACE:
+            builder = Builder(graph, node.locs, place=False)
+            copy = builder.op("Copy", node.input)
+            made += builder.made
+            graph.set_inputs(node, (copy, *node.inputs[1:]))
+            storage.alias(node.output, Storage(copy, 0, copy.type.strides()))
     if made:
         graph.reorder(made)
 

@@ -14,7 +14,7 @@ from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir import dtype as dt
 from aitc.ir.dim import Dim, Sum, Symbol, product, symbols, transform
 from aitc.ir.graph import Graph, Value
-from aitc.kernels.functor import Line, Storage, dim_name
+from aitc.kernels.functor import Line, dim_name
 from aitc.kernels.group import Group
 from aitc.kernels.kernel import KERNELS, Draft, No
 from aitc.registry import load
@@ -37,6 +37,7 @@ from aitc.schedule.plan import (
 )
 from aitc.schedule.prepare import prepare
 from aitc.schedule.select import Choice, Table, choose
+from aitc.schedule.storage import Storages
 from aitc.targets.target import Target
 
 PLAN_VERSION = 1
@@ -56,20 +57,6 @@ class PlanOptions:
     statistics: tuple[tuple[str, int], ...] = ()
     dim_names: tuple[tuple[str, str], ...] = ()
     uses: tuple[tuple[str, str], ...] = ()  # input name -> Port.use
-
-
-class Storages:
-    """Where values lie. Most are dense in their own memory; ``alias`` puts one inside another (memory fusion)."""
-
-    def __init__(self) -> None:
-        self._alias: dict[int, Storage] = {}
-
-    def alias(self, v: Value, storage: Storage) -> None:
-        self._alias[id(v)] = storage
-
-    def __call__(self, v: Value) -> Storage:
-        found = self._alias.get(id(v))
-        return found if found is not None else Storage(v, 0, v.type.strides())
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +138,7 @@ class _Planner:
         buffer = self.unique(identifier(name))
         size = product(v.shape) * v.type.dtype.bytes
         self.buffers.append(Buffer(buffer, space, v.type.dtype, size, 0, 0, 0, 0, (v.name,)))
-        self.buffer_of[id(v)] = buffer
+        self.buffer_of[id(self.storage(v).root)] = buffer
         use = dict(self.options.uses).get(name, "")
         return Port(name, v.type.dtype, v.shape, buffer, use if space is Space.INPUT else "")
 

@@ -117,6 +117,21 @@ def pad(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     return Ref(acc, uniform=False, outer=not code.block.element)
 
 
+def reverse_sequence(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
+    x, lengths = node.inputs
+    assert x is not None and lengths is not None
+    a = node.attrs
+    t = index[a.time_axis]
+    length = code.value(lengths, (index[a.batch_axis],))
+    varies = code.varies(t) or not length.uniform
+    name = code.fresh("p")
+    at = code.c(t, element=varies)
+    code.emit(f"const index_t {name} = {at} < index_t({length.text}) ? index_t({length.text}) - 1 - ({at}) : {at};", not varies)
+    moved = code.local(name, 0, _below(x.shape[a.time_axis]), varies)
+    return code.value(x, (*index[: a.time_axis], moved, *index[a.time_axis + 1 :]))
+
+
+ELEMENTS.add("ReverseSequence", reverse_sequence)
 ELEMENTS.add("Gather", gather)
 ELEMENTS.add("GatherElements", gather_elements)
 ELEMENTS.add("GatherND", gather_nd)

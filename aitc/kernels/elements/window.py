@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aitc.ir.dim import Dim, bounds, floordiv, upper
+from aitc.ir.dim import Dim, bounds, floordiv, product, upper
 from aitc.ir.graph import Node, Value
-from aitc.ir.index import Index
+from aitc.ir.index import Index, flatten
 from aitc.kernels.functor import ELEMENTS, FunctorBuilder, Ref, literal, note
 
 
@@ -76,6 +76,35 @@ def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         code.emit(f"const {c_type} {name} = {root};", False)
         return Ref(name, uniform=False, outer=False)
     return Ref(acc, uniform=False, outer=not code.block.element)
+
+
+def max_pool_indices(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
+    """The place of the largest element of the window (the first of equal ones) in the flattened input."""
+    a, x = node.attrs, node.input
+    c_type = x.type.dtype.compute_c
+    space = len(a.kernel)
+    loops, tests = [], []
+    source: list[Dim] = [index[0], index[1]]
+    for axis in range(space):
+        name = code.fresh("r")
+        r = code.local(name, 0, a.kernel[axis] - 1, varies=False)
+        loops.append(f"for (int {name} = 0; {name} < {a.kernel[axis]}; ++{name}) {{")
+        i = index[2 + axis] * a.strides[axis] - a.pads[axis] + r * a.dilations[axis]
+        source.append(i)
+        text = code.c(i, element=True)
+        tests.append(f"{text} >= 0 && {text} < {code.c(x.shape[2 + axis])}")
+    best = code.accumulators(c_type, f"lowest_of<{c_type}>()")
+    place = code.accumulators("int64_t", "-1")
+    with code.nested([*loops, f"if ({' && '.join(tests)}) {{"], element=True):
+        ref = code.value(x, tuple(source))
+        position = flatten((index[0], index[1]), x.shape[:2]) * product(x.shape[2:])
+        inner = tuple(reversed(source[2:])) if a.column_major else tuple(source[2:])
+        extents = tuple(reversed(x.shape[2:])) if a.column_major else x.shape[2:]
+        at = code.c(position + flatten(inner, extents), element=True)
+        with code.nested([f"if ({place} < 0 || {ref.text} > {best}) {{"], element=True):
+            code.emit(f"{best} = {ref.text};", False)
+            code.emit(f"{place} = {at};", False)
+    return Ref(place, uniform=False, outer=not code.block.element)
 
 
 def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
@@ -163,4 +192,5 @@ def _whole_factor(a: object, size_in: Dim, size_out: Dim, scale: float) -> int |
 
 
 ELEMENTS.add("Pool", pool)
+ELEMENTS.add("MaxPoolIndices", max_pool_indices)
 ELEMENTS.add("Resize", resize)
