@@ -28,6 +28,7 @@ def write(name: str, rows: Sequence[Row], device: str, results: Path | None = No
         "commit": commit(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": device,
+        "load": round(os.getloadavg()[0], 2),  # over the last minute, the bench's own threads included
         "command": shlex.join(["python", "-m", f"bench.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
         "versions": versions(),
     }
