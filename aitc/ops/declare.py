@@ -20,7 +20,7 @@ import numpy as np
 
 from aitc.errors import Loc
 from aitc.ir import content as contents
-from aitc.ir import dim as dims_
+from aitc.ir import dim as d
 from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import DType
@@ -126,7 +126,7 @@ class Scope(Builder):
         self.symbols: dict[str, Dim] = {} if symbols is None else symbols
         self.body: Callable[..., Any] = _no_body
         self.inline: Callable[..., Any] = _no_body
-        self.notes: list[str] = []
+        self.read: dict[tuple[Graph, Value], tuple[Dim, ...]] = {}  # what ReadDims nodes have read already
 
     def at(self, loc: Loc, opset: int, wanted: Sequence[bool]) -> None:
         """Turns to the next ONNX node."""
@@ -143,7 +143,7 @@ class Scope(Builder):
         n = 0
         while (name := f"{stem}_{n}" if n else stem) in self.symbols:
             n += 1
-        self.symbols[name] = dims_.symbol(name, lo, hi)
+        self.symbols[name] = d.symbol(name, lo, hi)
         return self.symbols[name]
 
     def dims(self, v: Value, what: str, lo: int = 0) -> tuple[Dim, ...]:
@@ -156,11 +156,12 @@ class Scope(Builder):
             raise Unsupported(f"{what} is computed from the data and its number of elements is not known")
         count = v.shape[0] if v.shape else 1
         assert isinstance(count, int)
-        symbols = tuple(self.fresh("u", lo) for _ in range(count))
-        read = self.op("ReadDims", v, dims=symbols)
-        assert read is not None
-        v.content = read.content  # from here on everybody may use the symbols
-        return symbols
+        key = (self.graph, v)
+        if key not in self.read or any(d.bounds(s)[0] < lo for s in self.read[key]):
+            symbols = tuple(self.fresh("u", lo) for _ in range(count))
+            self.op("ReadDims", v, dims=symbols)
+            self.read[key] = symbols
+        return self.read[key]
 
 
 def _no_body(*_: Any, **__: Any) -> Any:
