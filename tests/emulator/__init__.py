@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -47,17 +48,30 @@ def _vector_flags() -> tuple[str, ...]:
 
 
 def flags(target: str = "sm80", *, library: bool = False, alignment: bool = False, asan: bool = False) -> list[str]:
-    """Compiler flags for `target`; `library`: for a shared one. Array indices are checked; `alignment`: every access to memory as well (half as long
-    again to compile; `load`, `store` and the instructions check theirs anyway). `asan`: with AddressSanitizer."""
+    """Compiler flags for `target`; `library`: for a shared one.
+
+    Array indices are checked; `alignment`: every access to memory as well (half as long again to compile; `load`, `store` and the
+    instructions check theirs anyway). `asan`: with AddressSanitizer.
+    """
     match = re.fullmatch(r"(?:sm_?(\d+)a?|gfx([0-9a-f]+))", target)
     if not match:
         raise ValueError(f"unknown emulator target {target!r}")
     define = f"-DAITC_EMULATOR_SM={match[1]}" if match[1] else f"-DAITC_EMULATOR_GFX=0x{match[2]}"
-    result = ["-std=c++17", "-O1", "-g1", "-fno-strict-aliasing", "-pthread", "-Wall", "-Wno-unknown-pragmas", "-Wno-psabi", *_vector_flags()]
+    result = [
+        "-std=c++17",
+        "-O1",
+        "-g1",
+        "-fno-strict-aliasing",
+        "-pthread",
+        "-Wall",
+        "-Wno-unknown-pragmas",
+        "-Wno-psabi",
+        *_vector_flags(),
+    ]
     result += ["-DAITC_EMULATOR", define, *(f"-I{path}" for path in INCLUDES)]
     result += ["-fsanitize=alignment,bounds" if alignment else "-fsanitize=bounds"]
     if library:
-        result += ["-shared", "-fPIC", "-fno-gnu-unique"]
+        result += ["-shared", "-fPIC", *([] if "clang" in COMPILER else ["-fno-gnu-unique"])]
     if asan:
         result += ["-fsanitize=address", "-fno-omit-frame-pointer"]
     return result
@@ -96,12 +110,15 @@ def compile_text(text: str, options: Sequence[str], suffix: str) -> Path:
 def build(source: str | Path, target: str = "sm80", *, alignment: bool = False, entries: Sequence[str] = ()) -> Kernels:
     """Compiles a kernel file (a path, or its text) as a library; every AITC_ENTRY(name) in it (or only `entries`) can be launched."""
     text = source.read_text() if isinstance(source, Path) else source
-    names = entries or re.findall(r"^\s*AITC_KERNEL.*AITC_ENTRY\((\w+)\)", text, re.M)
+    bounds = {
+        name: threads for threads, name in re.findall(r"^\s*AITC_KERNEL\((.+?)\)\s+void\s+AITC_ENTRY\((\w+)\)", text, re.M)
+    }
+    names = entries or tuple(bounds)
     if not names:
         raise ValueError("the source has no AITC_ENTRY(...)")
     origin = f'#line 1 "{source.resolve()}"\n' if isinstance(source, Path) else ""
-    wrapped = origin + text + "\n#ifndef AITC_EMULATOR_ENTRY\n#error \"include aitc/gpu/gpu.h\"\n#endif\n"
-    wrapped += "".join(f"AITC_EMULATOR_ENTRY({name})\n" for name in names)
+    wrapped = origin + text + '\n#ifndef AITC_EMULATOR_ENTRY\n#error "include aitc/gpu/gpu.h"\n#endif\n'
+    wrapped += "".join(f"AITC_EMULATOR_ENTRY({name}, {bounds.get(name, 1024)})\n" for name in names)
     options = [*flags(target, library=True, alignment=alignment), "-fvisibility=hidden"]
     return Kernels(compile_text(wrapped, options, ".so"), tuple(names))
 
@@ -137,7 +154,7 @@ class Kernels:
         grid: int | Sequence[int],
         block: int | Sequence[int],
         smem_bytes: int,
-        *arguments: NDArray[np.generic] | int | np.generic | bytes,
+        *arguments: NDArray[Any] | int | np.generic | bytes,
         cluster: int | Sequence[int] = 1,
     ) -> None:
         """Runs entry point `name`. Arguments: arrays (passed as pointers), integers, numpy scalars (by value, of their own size), and bytes
@@ -147,7 +164,9 @@ class Kernels:
         pointers = (ctypes.c_void_p * max(1, len(arguments)))()
         for i, argument in enumerate(arguments):
             if isinstance(argument, np.ndarray):
-                holder: ctypes.Array[ctypes.c_char] = ctypes.create_string_buffer(argument.ctypes.data.to_bytes(8, "little"), 8)
+                holder: ctypes.Array[ctypes.c_char] = ctypes.create_string_buffer(
+                    argument.ctypes.data.to_bytes(8, "little"), 8
+                )
             elif isinstance(argument, int):
                 holder = ctypes.create_string_buffer(argument.to_bytes(8, "little", signed=argument < 0), 8)
             else:
@@ -161,7 +180,7 @@ class Kernels:
 
     def tensor_map(
         self,
-        values: NDArray[np.generic],
+        values: NDArray[Any],
         box: Sequence[int],
         *,
         swizzle: int = 128,
@@ -170,7 +189,9 @@ class Kernels:
         step: Sequence[int] | None = None,
         type_: int | None = None,
     ) -> bytes:
-        """A tiled CUtensorMap of a C-ordered array; `box`, `size` (elements), `pitch` (bytes, all but the innermost) and `step` innermost first.
+        """A tiled CUtensorMap of a C-ordered array.
+
+        `box`, `size` (elements), `pitch` (bytes, of all but the innermost dimension) and `step`: innermost first.
         `type_`: a CUtensorMapDataType, by default from the array's. Only for sources that include mma_sm90.h."""
         sizes = list(size or values.shape[::-1])
         pitches = list(pitch or values.strides[-2::-1])
@@ -195,7 +216,15 @@ class Kernels:
         return bytes(out)
 
     def im2col_map(
-        self, values: NDArray[np.generic], lower: Sequence[int], upper: Sequence[int], channels: int, pixels: int, step: Sequence[int], *, swizzle: int = 128
+        self,
+        values: NDArray[Any],
+        lower: Sequence[int],
+        upper: Sequence[int],
+        channels: int,
+        pixels: int,
+        step: Sequence[int],
+        *,
+        swizzle: int = 128,
     ) -> bytes:
         """An im2col CUtensorMap of an (N, [D,] [H,] W, C) array; corners in the order W, H, D, `step` of every dimension from C on."""
         rank = values.ndim
@@ -223,10 +252,20 @@ class Kernels:
 
 
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-_TENSOR_MAP_TYPES = {"uint8": 0, "uint16": 1, "uint32": 2, "int32": 3, "uint64": 4, "int64": 5, "float16": 6, "float32": 7, "float64": 8}
+_TENSOR_MAP_TYPES = {
+    "uint8": 0,
+    "uint16": 1,
+    "uint32": 2,
+    "int32": 3,
+    "uint64": 4,
+    "int64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+}
 
 
-def guarded(values: NDArray[np.generic]) -> NDArray[np.generic]:
+def guarded(values: NDArray[Any]) -> NDArray[Any]:
     """A copy that ends (to within 15 bytes) where memory ends: reading or writing beyond it is an EmulatorError."""
     page = mmap.PAGESIZE
     data = np.ascontiguousarray(values)
@@ -237,13 +276,15 @@ def guarded(values: NDArray[np.generic]) -> NDArray[np.generic]:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mprotect(ctypes.c_void_p(address + pages * page), ctypes.c_size_t(page), 0):
         raise OSError(ctypes.get_errno(), "mprotect")
-    result: NDArray[np.generic] = np.frombuffer(memory, dtype=data.dtype, count=data.size, offset=pages * page - room).reshape(data.shape)
+    result: NDArray[Any] = np.frombuffer(memory, dtype=data.dtype, count=data.size, offset=pages * page - room).reshape(
+        data.shape
+    )
     result[...] = data
     weakref.finalize(result, lambda m: None, memory)  # the map lives as long as the array
     return result
 
 
-def poisoned(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[np.generic]:
+def poisoned(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
     """A guarded output array in which every element is NaN (floats) or -1 (integers): what a kernel leaves out shows."""
     count = int(np.prod(shape))
     bytes_ = np.full(count * np.dtype(dtype).itemsize, 0xFF, np.uint8)

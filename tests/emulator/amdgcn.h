@@ -1,5 +1,5 @@
-// What kernels for AMD use beside the matrix instructions, under the compiler's names: DPP, exchange through the LDS hardware,
-// scalar reads, waits (which the emulator, where every memory access is done at once, has no use for).
+// What kernels for AMD use beside the matrix instructions, under the compiler's names: DPP, exchange through the LDS
+// hardware, scalar reads, waits (which the emulator, where every memory access is done at once, has no use for).
 #pragma once
 #include "warp.h"
 
@@ -13,20 +13,31 @@ inline int source(int me, int control, const Site& site) {
   const int row = me & ~15, i = me & 15, by = control & 15;
   if (control >= 0 && control <= 0xff) return (me & ~3) | (control >> 2 * (me & 3) & 3);  // quad_perm
   switch (control) {
-    case 0x130: return me < 63 ? me + 1 : -1;   // wave_shl:1
-    case 0x134: return (me + 1) & 63;           // wave_rol:1
-    case 0x138: return me - 1;                  // wave_shr:1
-    case 0x13c: return (me - 1) & 63;           // wave_ror:1
-    case 0x140: return row + 15 - i;            // row_mirror
-    case 0x141: return (me & ~7) + 7 - (me & 7);  // row_half_mirror
-    case 0x142: return row ? row - 1 : -1;      // row_bcast:15
-    case 0x143: return me >= 32 ? 31 : -1;      // row_bcast:31
+    case 0x130:
+      return me < 63 ? me + 1 : -1;  // wave_shl:1
+    case 0x134:
+      return (me + 1) & 63;  // wave_rol:1
+    case 0x138:
+      return me - 1;  // wave_shr:1
+    case 0x13c:
+      return (me - 1) & 63;  // wave_ror:1
+    case 0x140:
+      return row + 15 - i;  // row_mirror
+    case 0x141:
+      return (me & ~7) + 7 - (me & 7);  // row_half_mirror
+    case 0x142:
+      return row ? row - 1 : -1;  // row_bcast:15
+    case 0x143:
+      return me >= 32 ? 31 : -1;  // row_bcast:31
   }
   if (by == 0) fail(format("DPP control 0x%x", control), site);
   switch (control >> 4) {
-    case 0x10: return i + by < 16 ? me + by : -1;  // row_shl
-    case 0x11: return i >= by ? me - by : -1;      // row_shr
-    case 0x12: return row + ((i - by) & 15);       // row_ror
+    case 0x10:
+      return i + by < 16 ? me + by : -1;  // row_shl
+    case 0x11:
+      return i >= by ? me - by : -1;  // row_shr
+    case 0x12:
+      return row + ((i - by) & 15);  // row_ror
   }
   fail(format("DPP control 0x%x", control), site);
 }
@@ -34,14 +45,16 @@ inline int source(int me, int control, const Site& site) {
 }  // namespace dpp
 }  // namespace emu
 
-inline int __builtin_amdgcn_update_dpp(int old, int v, int control, int row_mask, int bank_mask, bool bound_control, AITC_EMULATOR_SITE) {
+inline int __builtin_amdgcn_update_dpp(int old, int v, int control, int row_mask, int bank_mask, bool bound_control,
+                                       AITC_EMULATOR_SITE) {
   site = site.named("update_dpp");
   const int me = ::emu::self(site).id, from = ::emu::dpp::source(me, control, site);
   const int got = ::emu::warp_ops::shuffle_from(v, from, "update_dpp", ::emu::kAllLanes, site);
   if (!(row_mask >> me / 16 & 1) || !(bank_mask >> me % 16 / 4 & 1)) return old;
   return from >= 0 ? got : bound_control ? 0 : old;
 }
-inline int __builtin_amdgcn_mov_dpp(int v, int control, int row_mask, int bank_mask, bool bound_control, AITC_EMULATOR_SITE) {
+inline int __builtin_amdgcn_mov_dpp(int v, int control, int row_mask, int bank_mask, bool bound_control,
+                                    AITC_EMULATOR_SITE) {
   return __builtin_amdgcn_update_dpp(0, v, control, row_mask, bank_mask, bound_control, site);
 }
 inline int __builtin_amdgcn_readlane(int v, int lane, AITC_EMULATOR_SITE) {
@@ -65,8 +78,9 @@ inline int __builtin_amdgcn_ds_bpermute(int address, int v, AITC_EMULATOR_SITE) 
 }
 inline int __builtin_amdgcn_ds_swizzle(int v, int pattern, AITC_EMULATOR_SITE) {
   const int me = ::emu::self(site.named("ds_swizzle")).id;
-  const int from = pattern & 0x8000 ? (me & ~3) | (pattern >> 2 * (me & 3) & 3)
-                                    : (me & 32) | ((((me & 31) & (pattern & 31)) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31));
+  const int from = pattern & 0x8000
+                       ? (me & ~3) | (pattern >> 2 * (me & 3) & 3)
+                       : (me & 32) | ((((me & 31) & (pattern & 31)) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31));
   return ::emu::warp_ops::shuffle_from(v, from, "ds_swizzle", ::emu::kAllLanes, site);
 }
 inline unsigned __builtin_amdgcn_mbcnt_lo(unsigned mask, unsigned add) {

@@ -1,11 +1,14 @@
-// Blocks that run together: cluster barriers and each other's shared memory; named barriers and registers inside a block.
+// Blocks that run together: cluster barriers and each other's shared memory; named barriers and registers inside a
+// block.
 #pragma once
 #include "mbarrier.h"
 #include "warp.h"
 
 namespace emu AITC_EMULATOR_HIDDEN {
 
-inline uint32_t cluster_rank(Site site = Site::here()) { return uint32_t(self(site.named("cluster_rank")).block->rank); }
+inline uint32_t cluster_rank(Site site = Site::here()) {
+  return uint32_t(self(site.named("cluster_rank")).block->rank);
+}
 
 inline void cluster_arrive(Site site = Site::here()) {
   site = site.named("barrier.cluster.arrive");
@@ -67,17 +70,20 @@ inline NamedBarrier& arrive(int id, int threads, const Site& site) {
 }
 }  // namespace named
 
-inline void named_arrive(int id, int threads, Site site = Site::here()) { named::arrive(id, threads, site.named("bar.arrive")); }
+inline void named_arrive(int id, int threads, Site site = Site::here()) {
+  named::arrive(id, threads, site.named("bar.arrive"));
+}
 inline void named_sync(int id, int threads, Site site = Site::here()) {
   site = site.named("bar.sync");
   const uint64_t phase = self(site).block->named[id & 15].phase;
   NamedBarrier& barrier = named::arrive(id, threads, site);
-  wait_until([](const Lane& l) { return static_cast<NamedBarrier*>(l.awaited)->phase > l.awaited_value; }, &barrier, phase, site);
+  wait_until([](const Lane& l) { return static_cast<NamedBarrier*>(l.awaited)->phase > l.awaited_value; }, &barrier,
+             phase, site);
 }
 
 // ---------------------------------------------------------------- setmaxnreg
-// The pool of a block: 65536 registers. A kernel starts with what its threads may have at most; `take` waits for registers that
-// other warps give away.
+// The pool of a block: 65536 registers. A kernel starts with what its threads may have at most; `take` waits for
+// registers that other warps give away.
 inline int registers_at_start(const Block& block) {
   const int threads = int((block.lanes.size() + 127) / 128) * 128;
   return std::min(256, 65536 / threads / 8 * 8);
@@ -89,16 +95,20 @@ inline void set_registers(int count, bool more, Site site = Site::here()) {
   warp_collective(warp_ops::resolve_nothing, nullptr, site.what, kAllLanes, site);
   Block& block = *lane.block;
   Warp& warp = *lane.warp;
-  if (block.register_pool < 0) block.register_pool = 65536 - registers_at_start(block) * int(block.warps.size()) * kWarp;
+  if (block.register_pool < 0)
+    block.register_pool = 65536 - registers_at_start(block) * int(block.warps.size()) * kWarp;
   const int before = warp.registers ? warp.registers : registers_at_start(block);
   if (lane.id == 0) {
     if (!more && count > before) fail(format("gives registers away to keep %d, but has %d", count, before), site);
     if (more && count < before) fail(format("takes registers to have %d, but has %d", count, before), site);
   }
-  if (more) wait_until([](const Lane& l) {
-      const int has = l.warp->registers ? l.warp->registers : registers_at_start(*l.block);
-      return has >= int(l.awaited_value) || l.block->register_pool >= (int(l.awaited_value) - has) * kWarp;
-    }, nullptr, uint64_t(count), site);
+  if (more)
+    wait_until(
+        [](const Lane& l) {
+          const int has = l.warp->registers ? l.warp->registers : registers_at_start(*l.block);
+          return has >= int(l.awaited_value) || l.block->register_pool >= (int(l.awaited_value) - has) * kWarp;
+        },
+        nullptr, uint64_t(count), site);
   if (warp.registers == count) return;  // another lane of the warp did it
   block.register_pool -= (count - before) * kWarp;
   warp.registers = count;

@@ -1,9 +1,10 @@
-// What is emulated (macros, fixed when the kernel is compiled) and how it is run (environment, read at the first launch).
+// What is emulated (macros, fixed when the kernel is compiled) and how it is run (environment, read at the first
+// launch).
 //
 //   -DAITC_EMULATOR                    selects the emulator in gpu/gpu.h
 //   -DAITC_EMULATOR_SM=80|86|89|90|100|120     an NVIDIA target: 32 lanes a warp, its shared memory
 //   -DAITC_EMULATOR_GFX=0x90a|0x942            an AMD target: 64 lanes a wave, 64 KiB of LDS
-//   AITC_EMULATOR_ORDER=forward|reverse|SEED   the order of lanes in a warp, warps in a block, blocks in a grid, and of copies in flight
+//   AITC_EMULATOR_ORDER=forward|reverse|SEED   the order of lanes, warps and blocks, and of copies in flight
 //   AITC_EMULATOR_THREADS=n                    operating-system threads that share the blocks of a launch (default 1)
 #pragma once
 #include "report.h"
@@ -46,11 +47,15 @@ constexpr size_t kReserved = 1024;  // the addresses before the first byte of sh
 #if defined(AITC_EMULATOR_SM)
 constexpr int kSm = AITC_EMULATOR_SM;
 constexpr bool kFlushesMatrixSubnormals = false;
-constexpr size_t kSharedLimit = kSm == 80 || kSm == 87 ? 163 * 1024 : kSm == 90 || kSm == 100 ? 227 * 1024 : kSm >= 86 ? 99 * 1024 : 48 * 1024;
+constexpr size_t kSharedLimit = kSm == 80 || kSm == 87    ? 163 * 1024
+                                : kSm == 90 || kSm == 100 ? 227 * 1024
+                                : kSm >= 86               ? 99 * 1024
+                                                          : 48 * 1024;
 constexpr size_t kStaticSharedLimit = 48 * 1024;
 #else
 constexpr int kSm = 0;
-constexpr bool kFlushesMatrixSubnormals = AITC_EMULATOR_GFX == 0x90a;  // MI200 matrix cores flush f16 and bf16 subnormals
+constexpr bool kFlushesMatrixSubnormals =
+    AITC_EMULATOR_GFX == 0x90a;  // MI200 matrix cores flush f16 and bf16 subnormals
 constexpr size_t kSharedLimit = 64 * 1024, kStaticSharedLimit = 64 * 1024;
 #endif
 
@@ -61,7 +66,7 @@ constexpr size_t kStack = 64 * 1024;
 #endif
 
 struct Config {
-  unsigned seed = 0;     // 0: not shuffled
+  unsigned seed = 0;  // 0: not shuffled
   bool reverse = false;
   int threads = 1;
   Config() {

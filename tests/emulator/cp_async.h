@@ -1,13 +1,14 @@
 // cp.async: copies from global to shared memory that run beside their lane.
 //
-// The destination is poisoned at once and marked in flight; the bytes land when the lane that copied waits for the group. A
-// reader that comes too early meets NaN, or, through the emulator's own loads, is told so.
+// The destination is poisoned at once and marked in flight; the bytes land when the lane that copied waits for the
+// group. A reader that comes too early meets NaN, or, through the emulator's own loads, is told so.
 #pragma once
 #include "shared_memory.h"
 
 namespace emu AITC_EMULATOR_HIDDEN {
 
-// Brings `bytes` (4, 8 or 16) from `from`; zeros in place of those behind the first `valid`. `from` is not read if valid == 0.
+// Brings `bytes` (4, 8 or 16) from `from`; zeros in place of those behind the first `valid`. `from` is not read if
+// valid == 0.
 inline void cp_async(uint32_t to, const void* from, int bytes, int valid, Site site = Site::here()) {
   site = site.named("cp.async");
   Lane& lane = self(site);

@@ -38,8 +38,10 @@ struct ReadHalf {
     const uint16_t* p = static_cast<const uint16_t*>(from);
     int i = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= count; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i))));
-    for (; i + 4 <= count; i += 4) _mm_storeu_ps(to + i, _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i))));
+    for (; i + 8 <= count; i += 8)
+      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i))));
+    for (; i + 4 <= count; i += 4)
+      _mm_storeu_ps(to + i, _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i))));
 #endif
     for (; i < count; ++i) to[i] = half_value(p[i]);
   }
@@ -61,14 +63,16 @@ struct ReadTf32 {
   }
 };
 
-// An 8-bit float of E exponent bits. `fnuz` (AMD): 0x80 is the only NaN, no infinities. Otherwise OCP: E4M3 has no infinity.
+// An 8-bit float of E exponent bits. `fnuz` (AMD): 0x80 is the only NaN, no infinities. Otherwise OCP: E4M3 has no
+// infinity.
 template <int E, int Bias, bool fnuz> inline float float8_value(uint8_t b) {
   constexpr int M = 7 - E;
   const int exponent = b >> M & ((1 << E) - 1), mantissa = b & ((1 << M) - 1);
   if (fnuz && b == 0x80) return NAN;
   if (!fnuz && E == 4 && (b & 0x7f) == 0x7f) return NAN;
   if (!fnuz && E == 5 && exponent == 31) return mantissa ? NAN : b & 0x80 ? -INFINITY : INFINITY;
-  const float f = exponent ? ldexpf(float((1 << M) | mantissa), exponent - Bias - M) : ldexpf(float(mantissa), 1 - Bias - M);
+  const float f =
+      exponent ? ldexpf(float((1 << M) | mantissa), exponent - Bias - M) : ldexpf(float(mantissa), 1 - Bias - M);
   return b & 0x80 ? -f : f;
 }
 

@@ -1,5 +1,5 @@
-// A lane that touches memory nobody has (a page that faults) ends the launch with file, line and lane instead of the process.
-// x86-64 Linux only, and not under AddressSanitizer, which reports such accesses itself.
+// A lane that touches memory nobody has (a page that faults) ends the launch with file, line and lane instead of the
+// process. x86-64 Linux only, and not under AddressSanitizer, which reports such accesses itself.
 #pragma once
 #include "machine.h"
 
@@ -20,7 +20,8 @@ inline thread_local Fault fault;
 [[noreturn]] inline void fault_landing() {
   void* instruction = reinterpret_cast<void*>(fault.instruction);
   fail(format("access to invalid address %p", reinterpret_cast<void*>(fault.address)) + source_lines(&instruction, 1),
-       running.lane->site.file ? running.lane->site.named("(the last operation before it)") : Site{"?", 0, "(before any operation)"});
+       running.lane->site.file ? running.lane->site.named("(the last operation before it)")
+                               : Site{"?", 0, "(before any operation)"});
 }
 
 inline void on_fault(int signal, siginfo_t* info, void* context) {
@@ -32,7 +33,8 @@ inline void on_fault(int signal, siginfo_t* info, void* context) {
   fault.address = reinterpret_cast<uintptr_t>(info->si_addr);
   fault.instruction = uintptr_t(registers[REG_RIP]);
   Dl_info here, there;  // in memcpy or its like, which keep no frame: its caller
-  if (dladdr(reinterpret_cast<void*>(&on_fault), &here) && dladdr(reinterpret_cast<void*>(fault.instruction), &there) && here.dli_fbase != there.dli_fbase)
+  if (dladdr(reinterpret_cast<void*>(&on_fault), &here) && dladdr(reinterpret_cast<void*>(fault.instruction), &there) &&
+      here.dli_fbase != there.dli_fbase)
     fault.instruction = *reinterpret_cast<uintptr_t*>(registers[REG_RSP]) - 1;
   // The lane is given up, so its stack is free for the report.
   registers[REG_RSP] = greg_t((reinterpret_cast<uintptr_t>(running.lane->stack) + kStack - 256) & ~uintptr_t(15)) - 8;

@@ -10,7 +10,9 @@
 
 #include "config.h"
 
-#if !defined(__x86_64__)
+#if defined(__x86_64__) && !defined(AITC_EMULATOR_UCONTEXT)  // the latter: to try what other processors do
+#define AITC_EMULATOR_SWITCH 1
+#else
 #include <ucontext.h>
 #endif
 #ifdef AITC_EMULATOR_ASAN
@@ -22,7 +24,7 @@ void __asan_poison_memory_region(void const volatile* address, size_t size);
 }
 #endif
 
-#if defined(__x86_64__)
+#ifdef AITC_EMULATOR_SWITCH
 // Saves the callee-saved registers on the running stack, its top in *save, and goes on from `load`.
 extern "C" void aitc_emulator_switch(void** save, void* load);
 asm(".text\n.weak aitc_emulator_switch\n.hidden aitc_emulator_switch\n.type aitc_emulator_switch,@function\n"
@@ -37,7 +39,7 @@ namespace emu AITC_EMULATOR_HIDDEN {
 
 // One side of a switch: a suspended stack.
 struct Context {
-#if defined(__x86_64__)
+#ifdef AITC_EMULATOR_SWITCH
   void* top = nullptr;
 #else
   ucontext_t registers;
@@ -55,7 +57,7 @@ inline void switch_context(Context& from, Context& to, bool last = false) {
   __sanitizer_start_switch_fiber(last ? nullptr : &from.fake, to.bottom, to.size);
 #endif
   (void)last;
-#if defined(__x86_64__)
+#ifdef AITC_EMULATOR_SWITCH
   aitc_emulator_switch(&from.top, to.top);
 #else
   swapcontext(&from.registers, &to.registers);
@@ -65,8 +67,8 @@ inline void switch_context(Context& from, Context& to, bool last = false) {
 #endif
 }
 
-// Makes `context` begin with entry() on `stack` (its lowest byte). `stagger` moves the tops apart: stacks that lie a power of
-// two apart would fight for the same cache sets.
+// Makes `context` begin with entry() on `stack` (its lowest byte). `stagger` moves the tops apart: stacks that lie a
+// power of two apart would fight for the same cache sets.
 inline void start_context(Context& context, char* stack, int stagger, void (*entry)()) {
 #ifdef AITC_EMULATOR_ASAN
   context.fake = nullptr;
@@ -74,7 +76,7 @@ inline void start_context(Context& context, char* stack, int stagger, void (*ent
   context.size = kStack;
   __asan_unpoison_memory_region(stack, kStack);
 #endif
-#if defined(__x86_64__)
+#ifdef AITC_EMULATOR_SWITCH
   const uintptr_t top = (reinterpret_cast<uintptr_t>(stack) + kStack - 256 - size_t(stagger) * 192) & ~uintptr_t(15);
   void** place = reinterpret_cast<void**>(top);
   place[0] = reinterpret_cast<void*>(entry);
@@ -103,7 +105,8 @@ class Stacks {
   }
   char* operator[](size_t i) {
     while (stacks_.size() <= i) {
-      void* p = mmap(nullptr, kStack + kGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* p =
+          mmap(nullptr, kStack + kGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (p == MAP_FAILED) throw std::bad_alloc();
       mprotect(p, kGuard, PROT_NONE);
       stacks_.push_back(static_cast<char*>(p) + kGuard);

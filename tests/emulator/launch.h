@@ -3,9 +3,11 @@
 //   emu::launch(entry, grid, block, smem_bytes, arguments...)
 //   emu::launch_as(emu::Launch(grid, block, cluster, smem_bytes), entry, arguments...)
 //   emu::launch_pointers(entry, launch, void** arguments)      as cuLaunchKernel takes them
-//   AITC_EMULATOR_ENTRY(entry)      at file scope: defines extern "C" int aitc_emulator_launch_<entry>(const unsigned dims[9], size_t smem_bytes,
-//                                   void** arguments), dims = grid, block, cluster; not 0 on error, then aitc_emulator_error() tells what happened;
-//                                   and int aitc_emulator_parameters_<entry>(size_t* bytes, int room), the parameters' number and sizes
+//   AITC_EMULATOR_ENTRY(entry, threads)     at file scope (`threads`: a block's upper bound, may be left out); makes
+//       extern "C" int aitc_emulator_launch_<entry>(const unsigned dims[9], size_t smem_bytes, void** arguments)
+//           dims: grid, block, cluster. Not 0 on error; then aitc_emulator_error() tells what happened.
+//       extern "C" int aitc_emulator_parameters_<entry>(size_t* bytes, int room)
+//           the number of parameters, and their sizes
 #pragma once
 #include <tuple>
 
@@ -16,12 +18,14 @@ namespace emu AITC_EMULATOR_HIDDEN {
 struct Launch {
   Dim3 grid, block, cluster;
   size_t smem_bytes = 0;
-  Launch(Dim3 grid_, Dim3 block_, Dim3 cluster_ = {}, size_t smem_bytes_ = 0) : grid(grid_), block(block_), cluster(cluster_), smem_bytes(smem_bytes_) {}
+  Launch(Dim3 grid_, Dim3 block_, Dim3 cluster_ = {}, size_t smem_bytes_ = 0)
+      : grid(grid_), block(block_), cluster(cluster_), smem_bytes(smem_bytes_) {}
 };
 
 inline void finish_lane(Lane& lane) {
   if (!lane.warp->wgmma.items.empty()) fail("returns with a wgmma in flight", lane.warp->wgmma.items[0].site);
-  if (!lane.stores.items.empty()) fail("returns before its bulk stores have read shared memory", lane.stores.items[0].site);
+  if (!lane.stores.items.empty())
+    fail("returns before its bulk stores have read shared memory", lane.stores.items[0].site);
   for (const Copy& c : lane.copies.items) mark_in_flight(*lane.block, c.to, size_t(c.bytes), -1);
 }
 
@@ -32,11 +36,14 @@ inline void check_launch(const Launch& l) {
   if (l.block.count() > uint64_t(kMaxThreads)) refuse("a block of " + std::to_string(l.block.count()) + " threads");
   if (l.smem_bytes > kSharedLimit)
     refuse(std::to_string(l.smem_bytes) + " bytes of shared memory, the target has " + std::to_string(kSharedLimit));
-  if (l.cluster.count() > 1 && (kSm < 90 || kSm >= 120 || l.cluster.count() > 16)) refuse("a cluster of " + std::to_string(l.cluster.count()) + " blocks");
-  if (l.grid.x % l.cluster.x || l.grid.y % l.cluster.y || l.grid.z % l.cluster.z) refuse("the grid is no multiple of the cluster");
+  if (l.cluster.count() > 1 && (kSm < 90 || kSm >= 120 || l.cluster.count() > 16))
+    refuse("a cluster of " + std::to_string(l.cluster.count()) + " blocks");
+  if (l.grid.x % l.cluster.x || l.grid.y % l.cluster.y || l.grid.z % l.cluster.z)
+    refuse("the grid is no multiple of the cluster");
 }
 
-template <class... P> inline void launch_tuple(void (*entry)(P...), const Launch& l, const std::tuple<std::decay_t<P>...>& arguments) {
+template <class... P>
+inline void launch_tuple(void (*entry)(P...), const Launch& l, const std::tuple<std::decay_t<P>...>& arguments) {
   check_launch(l);
   const std::function<void()> call = [&] { std::apply(entry, arguments); };
   schedule::run_grid({l.grid, l.block, l.cluster, l.smem_bytes, &call});
@@ -71,9 +78,15 @@ template <class... P> inline int parameter_bytes(void (*)(P...), size_t* bytes, 
   for (int i = 0; i < int(sizeof...(P)) && i < room; ++i) bytes[i] = all[i];
   return int(sizeof...(P));
 }
-template <class Entry> inline int launch_guarded(Entry entry, const unsigned* dims, size_t smem_bytes, void** arguments) {
+template <class Entry> inline int launch_guarded(Entry entry, const unsigned* dims, size_t smem_bytes, void** arguments,
+                                                 int bound = kMaxThreads) {
   try {
-    launch_pointers(entry, Launch({dims[0], dims[1], dims[2]}, {dims[3], dims[4], dims[5]}, {dims[6], dims[7], dims[8]}, smem_bytes), arguments);
+    if (uint64_t(dims[3]) * dims[4] * dims[5] > uint64_t(bound))
+      throw Error(format("invalid launch: the kernel was compiled for blocks of at most %d threads", bound));
+    launch_pointers(
+        entry,
+        Launch({dims[0], dims[1], dims[2]}, {dims[3], dims[4], dims[5]}, {dims[6], dims[7], dims[8]}, smem_bytes),
+        arguments);
     return 0;
   } catch (const std::exception& e) {
     last_error() = e.what();
@@ -83,11 +96,14 @@ template <class Entry> inline int launch_guarded(Entry entry, const unsigned* di
 
 }  // namespace emu
 
-extern "C" inline __attribute__((used, visibility("default"))) const char* aitc_emulator_error() { return ::emu::last_error().c_str(); }
-#define AITC_EMULATOR_ENTRY(entry)                                                                             \
-  extern "C" __attribute__((visibility("default"))) int aitc_emulator_launch_##entry(const unsigned* dims, size_t smem_bytes, void** arguments) {      \
-    return ::emu::launch_guarded(&entry, dims, smem_bytes, arguments);                                         \
-  }                                                                                                            \
+extern "C" inline __attribute__((used, visibility("default"))) const char* aitc_emulator_error() {
+  return ::emu::last_error().c_str();
+}
+#define AITC_EMULATOR_ENTRY(entry, ...)                                                                             \
+  extern "C" __attribute__((visibility("default"))) int aitc_emulator_launch_##entry(                               \
+      const unsigned* dims, size_t smem_bytes, void** arguments) {                                                  \
+    return ::emu::launch_guarded(&entry, dims, smem_bytes, arguments, ##__VA_ARGS__);                               \
+  }                                                                                                                 \
   extern "C" __attribute__((visibility("default"))) int aitc_emulator_parameters_##entry(size_t* bytes, int room) { \
-    return ::emu::parameter_bytes(&entry, bytes, room);                                                        \
+    return ::emu::parameter_bytes(&entry, bytes, room);                                                             \
   }

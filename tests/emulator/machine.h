@@ -31,7 +31,7 @@ struct Lane {
   Context context;
   State state = State::done;
   bool polls = false;  // waits for nothing but the others' turn
-  uint8_t id = 0;  // within its warp
+  uint8_t id = 0;      // within its warp
   Dim3 thread;
   Warp* warp = nullptr;
   Block* block = nullptr;
@@ -43,8 +43,8 @@ struct Lane {
   void* awaited = nullptr;
   uint64_t awaited_value = 0;
   char* stack = nullptr;
-  CopyQueue copies;        // cp.async
-  BulkStoreQueue stores;   // cp.async.bulk, from shared memory
+  CopyQueue copies;       // cp.async
+  BulkStoreQueue stores;  // cp.async.bulk, from shared memory
   unsigned cluster_arrivals = 0, cluster_waits = 0;
 };
 
@@ -80,15 +80,15 @@ struct Block {
   std::vector<StaticArray> statics;
   std::vector<uint8_t> flight;  // copies in flight to each 4-byte word; empty until there was one
   NamedBarrier named[16];
-  int register_pool = -1;       // of setmaxnreg; not used yet
+  int register_pool = -1;                                 // of setmaxnreg; not used yet
   std::vector<WgmmaRecord> wgmma_log[kMaxThreads / 128];  // of each warpgroup
 };
 
 struct Cluster {
   std::vector<Block> blocks;
   int count = 0;
-  unsigned barrier_phase = 0;  // phases of the cluster's barrier that are over
-  std::vector<TmaLoad> loads;  // in flight, oldest first
+  unsigned barrier_phase = 0;                // phases of the cluster's barrier that are over
+  std::vector<TmaLoad> loads;                // in flight, oldest first
   bool (*perform_load)(Cluster&) = nullptr;  // lets one of them arrive, if there is one (tma.h)
 };
 
@@ -107,8 +107,8 @@ struct Worker {
   Stacks stacks;
   Warp* resolving = nullptr;  // in a resolver
   uint32_t random = 1;
-  bool polled = false;        // in this round some lane polled
-  std::string error;          // of a lane that failed; the scheduler throws it
+  bool polled = false;  // in this round some lane polled
+  std::string error;    // of a lane that failed; the scheduler throws it
   const std::function<void()>* entry = nullptr;
   uint32_t next_random(uint32_t below) {
     random = random * 1664525u + 1013904223u;
@@ -117,12 +117,13 @@ struct Worker {
 };
 
 inline std::string place_of(const Lane& lane) {
-  return "block " + text_of(lane.block->index) + ", thread " + text_of(lane.thread) + ", warp " + std::to_string(lane.warp->index) + " lane " +
-         std::to_string(lane.id);
+  return "block " + text_of(lane.block->index) + ", thread " + text_of(lane.thread) + ", warp " +
+         std::to_string(lane.warp->index) + " lane " + std::to_string(lane.id);
 }
 
 // Ends the launch with an Error that names `site` and the running lane (or `blame`, in a resolver).
-[[noreturn]] inline __attribute__((noinline)) void fail(const std::string& text, const Site& site, const Lane* blame = nullptr) {
+[[noreturn]] inline __attribute__((noinline)) void fail(const std::string& text, const Site& site,
+                                                        const Lane* blame = nullptr) {
   Lane* lane = running.lane;
   std::string message = text + "\n  " + text_of(site);
   if (lane || blame) message += "\n  " + place_of(lane ? *lane : *blame);
@@ -149,9 +150,10 @@ inline __attribute__((noinline)) void to_scheduler(Lane& lane, bool last = false
   switch_context(lane.context, worker.scheduler, last);
 }
 
-// Parks the calling lane until the lanes of its warp that are in `mask` (those that have not returned) stand at the same
-// place, and `resolve` has run once on what they parked.
-inline void warp_collective(Resolve resolve, void* args, const char* what, uint64_t mask = ~uint64_t(0), Site site = Site::here()) {
+// Parks the calling lane until the lanes of its warp that are in `mask` (those that have not returned) stand at the
+// same place, and `resolve` has run once on what they parked.
+inline void warp_collective(Resolve resolve, void* args, const char* what, uint64_t mask = ~uint64_t(0),
+                            Site site = Site::here()) {
   site = site.named(what);
   Lane& lane = self(site);
   if (!(mask >> lane.id & 1)) fail("a lane is not in the mask that it gives", site);

@@ -1,5 +1,5 @@
-// mbarrier: a phase ends when the expected arrivals and the expected bytes have come. The emulated object fills its 8 bytes of
-// shared memory, so that one that was never initialised, or was overwritten, is told from a good one.
+// mbarrier: a phase ends when the expected arrivals and the expected bytes have come. The emulated object fills its 8
+// bytes of shared memory, so that one that was never initialised, or was overwritten, is told from a good one.
 #pragma once
 #include "shared_memory.h"
 
@@ -16,10 +16,12 @@ struct Mbarrier {
     uint64_t word;
     memcpy(&word, p, 8);
     if (word >> 48 != kMagic) fail("not an mbarrier: never initialised, or overwritten", site, blame);
-    return {int(word >> 36 & 2047), int(word >> 25 & 2047), int64_t(word & 0x1ffffff) - (1 << 24), (word >> 47 & 1) != 0};
+    return {int(word >> 36 & 2047), int(word >> 25 & 2047), int64_t(word & 0x1ffffff) - (1 << 24),
+            (word >> 47 & 1) != 0};
   }
   void store(char* p) const {
-    const uint64_t word = kMagic << 48 | uint64_t(phase) << 47 | uint64_t(count) << 36 | uint64_t(pending) << 25 | uint64_t(bytes + (1 << 24));
+    const uint64_t word = kMagic << 48 | uint64_t(phase) << 47 | uint64_t(count) << 36 | uint64_t(pending) << 25 |
+                          uint64_t(bytes + (1 << 24));
     memcpy(p, &word, 8);
   }
   void advance() {
@@ -62,8 +64,11 @@ inline bool mbarrier_test(uint32_t barrier, uint32_t parity, Site site = Site::h
 inline void mbarrier_wait(uint32_t barrier, uint32_t parity, Site site = Site::here()) {
   site = site.named("mbarrier.try_wait");
   if (barrier >> 24) fail("waits for an mbarrier of another block", site);
-  wait_until([](const Lane& l) { return Mbarrier::load(static_cast<const char*>(l.awaited), l.site, &l).phase != (l.awaited_value != 0); },
-             shared_bytes(barrier, 8, 8, site), parity & 1, site);
+  wait_until(
+      [](const Lane& l) {
+        return Mbarrier::load(static_cast<const char*>(l.awaited), l.site, &l).phase != (l.awaited_value != 0);
+      },
+      shared_bytes(barrier, 8, 8, site), parity & 1, site);
 }
 
 // Bytes of a copy have arrived.

@@ -1,4 +1,5 @@
-// AMD's matrix instructions (gfx90a, gfx942) under the compiler's own names: __builtin_amdgcn_mfma_*. A wave executes each.
+// AMD's matrix instructions (gfx90a, gfx942) under the compiler's own names: __builtin_amdgcn_mfma_*. A wave executes
+// each.
 //
 // M x M x K, `Blocks` independent products. A lane holds KV neighbours along k of a row of A and of a column of B:
 //   A[i][k], B[k][j]: lane l has i (j) = l % M, k = l / M % (K / KV) * KV + v, block l / (M K / KV)
@@ -12,7 +13,9 @@ namespace emu AITC_EMULATOR_HIDDEN {
 namespace mfma {
 
 // MI200 flushes f16 and bf16 subnormals of operands and results.
-inline float flushed(float x) { return kFlushesMatrixSubnormals && fabsf(x) < 1.1754943508e-38f ? copysignf(0.0f, x) : x; }
+inline float flushed(float x) {
+  return kFlushesMatrixSubnormals && fabsf(x) < 1.1754943508e-38f ? copysignf(0.0f, x) : x;
+}
 
 struct F16 {
   static constexpr bool flushes = true;
@@ -80,7 +83,8 @@ struct Registers {
   const void *a, *b;
   void* d;  // C on the way in
 };
-template <int M, int K, int Blocks, int KV, class A, class B, class Acc> inline void resolve(uint64_t mask, void** args) {
+template <int M, int K, int Blocks, int KV, class A, class B, class Acc>
+inline void resolve(uint64_t mask, void** args) {
   using L = Layout<M, K, Blocks, KV, Acc>;
   if (mask != ~uint64_t(0)) {
     const Lane& lane = running.worker->resolving->lanes[__builtin_ctzll(mask)];
@@ -127,15 +131,16 @@ using l1 = long;
 }  // namespace mfma
 }  // namespace emu
 
-#define AITC_EMULATOR_MFMA(name, AB, CD, M, K, Blocks, KV, A, B, Acc)                                                                   \
-  inline ::emu::mfma::CD __builtin_amdgcn_mfma_##name(::emu::mfma::AB a, ::emu::mfma::AB b, ::emu::mfma::CD c, int cbsz, int abid,       \
-                                                      int blgp, ::emu::Site site = ::emu::Site::here()) {                               \
-    if (cbsz | abid | blgp) ::emu::fail("cbsz, abid and blgp are not emulated", site.named("mfma_" #name));                             \
-    ::emu::mfma::CD d = c;                                                                                                              \
-    ::emu::mfma::Registers x{&a, &b, &d};                                                                                               \
-    ::emu::warp_collective(::emu::mfma::resolve<M, K, Blocks, KV, ::emu::mfma::A, ::emu::mfma::B, Acc>, &x, "mfma_" #name,               \
-                           ::emu::kAllLanes, site);                                                                                     \
-    return d;                                                                                                                           \
+#define AITC_EMULATOR_MFMA(name, AB, CD, M, K, Blocks, KV, A, B, Acc)                                          \
+  inline ::emu::mfma::CD __builtin_amdgcn_mfma_##name(::emu::mfma::AB a, ::emu::mfma::AB b, ::emu::mfma::CD c, \
+                                                      int cbsz, int abid, int blgp,                            \
+                                                      ::emu::Site site = ::emu::Site::here()) {                \
+    if (cbsz | abid | blgp) ::emu::fail("cbsz, abid and blgp are not emulated", site.named("mfma_" #name));    \
+    ::emu::mfma::CD d = c;                                                                                     \
+    ::emu::mfma::Registers x{&a, &b, &d};                                                                      \
+    ::emu::warp_collective(::emu::mfma::resolve<M, K, Blocks, KV, ::emu::mfma::A, ::emu::mfma::B, Acc>, &x,    \
+                           "mfma_" #name, ::emu::kAllLanes, site);                                             \
+    return d;                                                                                                  \
   }
 // gfx90a and gfx942
 AITC_EMULATOR_MFMA(f32_32x32x8f16, h4, f16, 32, 8, 1, 4, F16, F16, float)

@@ -3,4 +3,5 @@
 #include "amdgcn.h"
 #include "mfma.h"
 
-static_assert(emu::kWarp == 64, "kernels for AMD have waves of 64: emulate them with -DAITC_EMULATOR_GFX=0x90a or 0x942");
+static_assert(emu::kWarp == 64,
+              "kernels for AMD have waves of 64: emulate them with -DAITC_EMULATOR_GFX=0x90a or 0x942");

@@ -7,11 +7,11 @@ namespace emu AITC_EMULATOR_HIDDEN {
 namespace matrix {
 
 struct Rows {
-  char* row;           // the 16 bytes that this lane addresses, null if it addresses none
+  char* row;  // the 16 bytes that this lane addresses, null if it addresses none
   uint32_t* registers;
 };
-// Matrix m's row r is addressed by lane 8 m + r. Register m of lane l: row l / 4, elements 2 (l % 4) and + 1; transposed: the
-// row and the column exchanged.
+// Matrix m's row r is addressed by lane 8 m + r. Register m of lane l: row l / 4, elements 2 (l % 4) and + 1;
+// transposed: the row and the column exchanged.
 template <int Count, bool transposed, bool store> inline void resolve(uint64_t mask, void** args) {
   if (mask != 0xffffffffu) {
     const Lane& lane = running.worker->resolving->lanes[__builtin_ctzll(mask)];
@@ -40,7 +40,8 @@ struct Mma {
 typedef float Row8 __attribute__((vector_size(32)));
 
 // D(16,8) += A(16,K) B(K,8). A register holds P neighbours along k. With g = lane / 4, t = lane % 4, halves h of K:
-// a[2h] = A[g], a[2h+1] = A[g+8], b[h] = B[.][g], each at k = h K/2 + t P ...; d[0,1] = D[g][2t,2t+1], d[2,3] eight rows below.
+// a[2h] = A[g], a[2h+1] = A[g+8], b[h] = B[.][g], each at k = h K/2 + t P ...; d[0,1] = D[g][2t,2t+1], d[2,3] eight
+// rows below.
 template <class Read, int K> inline void resolve_mma(uint64_t mask, void** args) {
   constexpr int P = K / 8;
   if (mask != 0xffffffffu) {
@@ -80,13 +81,16 @@ template <class Read, int K> inline void resolve_mma(uint64_t mask, void** args)
 }  // namespace matrix
 
 // `address`: of the row that this lane names (lanes 8 Count and up: not looked at).
-template <int Count, bool transposed = false> inline void ldmatrix(uint32_t (&r)[Count], uint32_t address, Site site = Site::here()) {
+template <int Count, bool transposed = false>
+inline void ldmatrix(uint32_t (&r)[Count], uint32_t address, Site site = Site::here()) {
   static_assert(Count == 1 || Count == 2 || Count == 4, "ldmatrix .x1 .x2 .x4");
   site = site.named(transposed ? "ldmatrix.trans" : "ldmatrix");
   matrix::Rows rows{lane() < 8 * Count ? shared_bytes(address, 16, 16, site) : nullptr, r};
-  warp_collective(transposed ? matrix::resolve<Count, true, false> : matrix::resolve_load<Count>, &rows, site.what, kAllLanes, site);
+  warp_collective(transposed ? matrix::resolve<Count, true, false> : matrix::resolve_load<Count>, &rows, site.what,
+                  kAllLanes, site);
 }
-template <int Count, bool transposed = false> inline void stmatrix(uint32_t address, const uint32_t (&r)[Count], Site site = Site::here()) {
+template <int Count, bool transposed = false>
+inline void stmatrix(uint32_t address, const uint32_t (&r)[Count], Site site = Site::here()) {
   static_assert(Count == 1 || Count == 2 || Count == 4, "stmatrix .x1 .x2 .x4");
   site = site.named(transposed ? "stmatrix.trans" : "stmatrix");
   matrix::Rows rows{lane() < 8 * Count ? shared_bytes(address, 16, 16, site) : nullptr, const_cast<uint32_t*>(r)};

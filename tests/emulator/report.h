@@ -17,7 +17,9 @@ struct Site {
   const char* file = nullptr;
   int line = 0;
   const char* what = "";  // the primitive
-  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line, ""}; }
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line, ""};
+  }
   constexpr Site named(const char* name) const { return {file, line, name}; }
 };
 inline bool operator==(const Site& a, const Site& b) {
@@ -45,8 +47,7 @@ class Error : public std::runtime_error {
 };
 
 // `printf` into a string.
-template <class... A>
-inline std::string format(const char* text, A... args) {
+template <class... A> inline std::string format(const char* text, A... args) {
   char line[512];
   snprintf(line, sizeof line, text, args...);
   return line;

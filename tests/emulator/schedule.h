@@ -1,4 +1,5 @@
-// Runs the lanes: a warp until its lanes wait for somebody else, the warps of a cluster in turn, the clusters of a grid.
+// Runs the lanes: a warp until its lanes wait for somebody else, the warps of a cluster in turn, the clusters of a
+// grid.
 #pragma once
 #include <atomic>
 #include <exception>
@@ -56,9 +57,11 @@ inline std::string standing(const Block& block) {
     for (int i = 0; i < warp.count;) {
       const Lane& l = warp.lanes[i];
       int j = i;
-      while (j + 1 < warp.count && warp.lanes[j + 1].state == l.state && (l.state == State::done || warp.lanes[j + 1].site == l.site)) ++j;
-      text += "    warp " + std::to_string(warp.index) + " lanes " + std::to_string(i) + ".." + std::to_string(j) + ": " +
-              (l.state == State::done ? "returned" : text_of(l.site)) + "\n";
+      while (j + 1 < warp.count && warp.lanes[j + 1].state == l.state &&
+             (l.state == State::done || warp.lanes[j + 1].site == l.site))
+        ++j;
+      text += "    warp " + std::to_string(warp.index) + " lanes " + std::to_string(i) + ".." + std::to_string(j) +
+              ": " + (l.state == State::done ? "returned" : text_of(l.site)) + "\n";
       i = j + 1;
     }
   }
@@ -77,8 +80,8 @@ inline void check_divergence(const Warp& warp) {
     else if (l.site != first->site || l.state != first->state) other = &l;
   }
   if (!other || (first->state != State::collective && other->state != State::collective)) return;
-  throw Error("the lanes of a warp do not meet at one operation (divergent collective)\n  " + text_of(first->site) + "\n  " + text_of(other->site) + "\n" +
-              standing(*warp.block));
+  throw Error("the lanes of a warp do not meet at one operation (divergent collective)\n  " + text_of(first->site) +
+              "\n  " + text_of(other->site) + "\n" + standing(*warp.block));
 }
 
 inline bool resolve_collectives(Warp& warp) {
@@ -137,8 +140,8 @@ inline bool release_barrier(Block& block) {
     if (l.state != State::barrier) return false;
     if (!first) first = &l;
     else if (l.site != first->site)
-      throw Error("the threads of a block wait at different barriers (one is missing on some path)\n  " + text_of(first->site) + "\n  " + text_of(l.site) +
-                  "\n" + standing(block));
+      throw Error("the threads of a block wait at different barriers (one is missing on some path)\n  " +
+                  text_of(first->site) + "\n  " + text_of(l.site) + "\n" + standing(block));
   }
   if (!first) return false;
   for (Lane& l : block.lanes)
@@ -165,7 +168,8 @@ inline void run_cluster(Cluster& cluster) {
     }
     if (!alive) break;
     // A copy in flight arrives as late as it can; in a shuffled order at any time.
-    if (!progress || (worker.config.seed && worker.next_random(3) == 0)) progress |= cluster.perform_load && cluster.perform_load(cluster);
+    if (!progress || (worker.config.seed && worker.next_random(3) == 0))
+      progress |= cluster.perform_load && cluster.perform_load(cluster);
     idle = progress ? 0 : idle + 1;
     if (idle > (worker.polled ? 100000 : 0)) {
       std::string text = "no lane can go on (deadlock: a barrier or an arrival is missing)\n";
@@ -173,7 +177,8 @@ inline void run_cluster(Cluster& cluster) {
       throw Error(text);
     }
   }
-  if (!cluster.loads.empty()) fail("the block ended with a copy into its shared memory still in flight", cluster.loads[0].site);
+  if (!cluster.loads.empty())
+    fail("the block ended with a copy into its shared memory still in flight", cluster.loads[0].site);
 }
 
 inline void start_block(Block& block, size_t dynamic_bytes) {
@@ -223,7 +228,8 @@ struct Grid {
 // Runs the `i`th cluster of the grid.
 inline void run_one(Worker& worker, const Grid& g, uint64_t i) {
   const Dim3 clusters(g.grid.x / g.cluster.x, g.grid.y / g.cluster.y, g.grid.z / g.cluster.z);
-  const Dim3 at(unsigned(i % clusters.x), unsigned(i / clusters.x % clusters.y), unsigned(i / (uint64_t(clusters.x) * clusters.y)));
+  const Dim3 at(unsigned(i % clusters.x), unsigned(i / clusters.x % clusters.y),
+                unsigned(i / (uint64_t(clusters.x) * clusters.y)));
   Cluster& cluster = worker.cluster;
   cluster.count = int(g.cluster.count());
   if (int(cluster.blocks.size()) < cluster.count) cluster.blocks.resize(cluster.count);
@@ -270,7 +276,8 @@ inline void run_grid(const Grid& g) {
     running.worker = &worker;
     running.lane = nullptr;
     try {
-      for (uint64_t i; (i = next.fetch_add(1)) < total;) run_one(worker, g, config.seed ? (start + i * stride) % total : config.reverse ? total - 1 - i : i);
+      for (uint64_t i; (i = next.fetch_add(1)) < total;)
+        run_one(worker, g, config.seed ? (start + i * stride) % total : config.reverse ? total - 1 - i : i);
     } catch (...) {
       next = total;
       const std::lock_guard<std::mutex> lock(guard);

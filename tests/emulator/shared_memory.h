@@ -10,7 +10,7 @@ namespace emu AITC_EMULATOR_HIDDEN {
 
 constexpr unsigned char kPoison = 0xff;  // a NaN in every floating type, -1 in every integer
 constexpr unsigned char kCanary = 0xc5;
-constexpr size_t kGap = 64;              // canary bytes behind the dynamic part and behind each static array
+constexpr size_t kGap = 64;  // canary bytes behind the dynamic part and behind each static array
 constexpr size_t kMemory = 256 * 1024;
 
 inline void mark_inaccessible(char* p, size_t bytes, bool inaccessible) {
@@ -46,8 +46,9 @@ inline void finish_memory(Block& block) {
     for (size_t i = 0; i < kGap; ++i)
       if (static_cast<unsigned char>(memory[end + i]) != kCanary) {
         memset(memory + end, kCanary, kGap);
-        throw Error(format("a write behind the end of %s shared memory, %zu bytes behind its %zu bytes", which, i, end - kReserved) + "\n  block " +
-                    text_of(block.index));
+        throw Error(format("a write behind the end of %s shared memory, %zu bytes behind its %zu bytes", which, i,
+                           end - kReserved) +
+                    "\n  block " + text_of(block.index));
       }
   };
   check(kReserved + block.dynamic_bytes, "dynamic");
@@ -71,7 +72,9 @@ inline char* static_array(size_t bytes, size_t align, const void* key, Site site
   size_t total = bytes;
   for (const StaticArray& s : block.statics) total += s.bytes;
   if (total > kStaticSharedLimit || total + block.dynamic_bytes > kSharedLimit)
-    fail(format("%zu bytes of static and %zu of dynamic shared memory: the target has %zu", total, block.dynamic_bytes, kSharedLimit), site);
+    fail(format("%zu bytes of static and %zu of dynamic shared memory: the target has %zu", total, block.dynamic_bytes,
+                kSharedLimit),
+         site);
   if (offset + bytes + kGap > kMemory) fail("too many static arrays for the emulator", site);
   char* p = block.memory.get() + offset;
   mark_inaccessible(p, bytes + kGap, false);
@@ -132,11 +135,14 @@ inline bool is_in_flight(const Block& block, const char* p, size_t bytes) {
 }
 
 // The bytes at a shared address, checked: inside, aligned, and not in flight.
-inline char* shared_bytes(Block& mine, uint32_t address, size_t bytes, size_t align, const Site& site, const Lane* blame = nullptr) {
+inline char* shared_bytes(Block& mine, uint32_t address, size_t bytes, size_t align, const Site& site,
+                          const Lane* blame = nullptr) {
   Block& block = block_of(mine, address, site);
   const size_t offset = address & 0xffffff;
   if (offset < kReserved || offset + bytes > block.end)
-    fail(format("%zu bytes at shared address %zu, outside the %zu bytes of shared memory", bytes, offset - kReserved, block.end - kReserved), site, blame);
+    fail(format("%zu bytes at shared address %zu, outside the %zu bytes of shared memory", bytes, offset - kReserved,
+                block.end - kReserved),
+         site, blame);
   if (offset % align) fail(format("shared address %zu is not aligned to %zu bytes", offset, align), site, blame);
   char* p = block.memory.get() + offset;
   if (is_in_flight(block, p, bytes)) fail("access to shared memory that a copy in flight is writing", site, blame);
@@ -153,7 +159,8 @@ inline void check_aligned(const void* p, size_t align, const Site& site) {
 }
 inline void check_not_in_flight(const void* p, size_t bytes, const Site& site) {
   const Block& block = *self(site).block;
-  if (is_shared(block, p) && is_in_flight(block, static_cast<const char*>(p), bytes)) fail("access to shared memory that a copy in flight is writing", site);
+  if (is_shared(block, p) && is_in_flight(block, static_cast<const char*>(p), bytes))
+    fail("access to shared memory that a copy in flight is writing", site);
 }
 
 template <int Bytes> inline void copy_bytes(void* to, const void* from, Site site = Site::here()) {
@@ -191,13 +198,14 @@ template <class T> inline T atomic_min(T* p, std::common_type_t<T> v, Site site 
 template <class T> inline T atomic_exchange(T* p, std::common_type_t<T> v, Site site = Site::here()) {
   return atomics::change(p, [=](T) { return v; }, "atomic_exchange", site);
 }
-template <class T> inline T atomic_cas(T* p, std::common_type_t<T> expected, std::common_type_t<T> v, Site site = Site::here()) {
+template <class T>
+inline T atomic_cas(T* p, std::common_type_t<T> expected, std::common_type_t<T> v, Site site = Site::here()) {
   return atomics::change(p, [=](T x) { return x == expected ? v : x; }, "atomic_cas", site);
 }
 
 }  // namespace emu
 
 // A static shared array of this block: AITC_EMULATOR_SHARED(float, tile, 128 * 40);
-#define AITC_EMULATOR_SHARED(T, name, count)     \
-  static const char name##_key = 0;              \
+#define AITC_EMULATOR_SHARED(T, name, count) \
+  static const char name##_key = 0;          \
   T* name = reinterpret_cast<T*>(::emu::static_array(sizeof(T) * (count), alignof(T), &name##_key))

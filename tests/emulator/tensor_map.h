@@ -28,8 +28,17 @@ enum CUtensorMapDataType {
   CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
   CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ
 };
-enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_INTERLEAVE_16B, CU_TENSOR_MAP_INTERLEAVE_32B };
-enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_32B, CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B };
+enum CUtensorMapInterleave {
+  CU_TENSOR_MAP_INTERLEAVE_NONE,
+  CU_TENSOR_MAP_INTERLEAVE_16B,
+  CU_TENSOR_MAP_INTERLEAVE_32B
+};
+enum CUtensorMapSwizzle {
+  CU_TENSOR_MAP_SWIZZLE_NONE,
+  CU_TENSOR_MAP_SWIZZLE_32B,
+  CU_TENSOR_MAP_SWIZZLE_64B,
+  CU_TENSOR_MAP_SWIZZLE_128B
+};
 enum CUtensorMapL2promotion {
   CU_TENSOR_MAP_L2_PROMOTION_NONE,
   CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
@@ -44,13 +53,13 @@ namespace emu AITC_EMULATOR_HIDDEN {
 struct TensorMap {
   static constexpr uint32_t kMagic = 0x7e50a9a9;
   char* base;
-  uint64_t pitch[5];    // bytes from one index to the next, of every dimension; pitch[0] is an element
+  uint64_t pitch[5];  // bytes from one index to the next, of every dimension; pitch[0] is an element
   uint32_t size[5];
-  uint16_t box[5];      // tiled: elements along each dimension of the copied box, before the element strides
+  uint16_t box[5];  // tiled: elements along each dimension of the copied box, before the element strides
   uint8_t step[5];
   uint8_t rank, element_bytes, swizzle_bytes;  // swizzle 0: none
   bool im2col, fill_nan;
-  int16_t lower[3], upper[3];                  // im2col, of dimensions 1 .. rank - 2
+  int16_t lower[3], upper[3];  // im2col, of dimensions 1 .. rank - 2
   uint16_t channels, pixels;
   uint32_t magic;
 
@@ -71,8 +80,8 @@ inline int element_bytes_of(int type) {
 }
 
 // What both kinds share. False: the driver would refuse.
-inline bool encode_common(TensorMap& map, int type, uint32_t rank, void* base, const uint64_t* size, const uint64_t* pitch, const uint32_t* step,
-                          int interleave, int swizzle, int fill) {
+inline bool encode_common(TensorMap& map, int type, uint32_t rank, void* base, const uint64_t* size,
+                          const uint64_t* pitch, const uint32_t* step, int interleave, int swizzle, int fill) {
   memset(&map, 0, sizeof map);
   map.element_bytes = uint8_t(element_bytes_of(type));
   if (!map.element_bytes || rank < 1 || rank > 5 || interleave != 0 || swizzle < 0 || swizzle > 3) return false;
@@ -97,10 +106,12 @@ inline bool encode_common(TensorMap& map, int type, uint32_t rank, void* base, c
 }  // namespace emu
 
 extern "C" __attribute__((visibility("default"), used)) inline CUresult cuTensorMapEncodeTiled(
-    CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void* base, const cuuint64_t* size, const cuuint64_t* pitch, const cuuint32_t* box,
-    const cuuint32_t* step, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+    CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void* base, const cuuint64_t* size,
+    const cuuint64_t* pitch, const cuuint32_t* box, const cuuint32_t* step, CUtensorMapInterleave interleave,
+    CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
   emu::TensorMap map;
-  if (!emu::encode_common(map, type, rank, base, size, pitch, step, interleave, swizzle, fill)) return CUDA_ERROR_INVALID_VALUE;
+  if (!emu::encode_common(map, type, rank, base, size, pitch, step, interleave, swizzle, fill))
+    return CUDA_ERROR_INVALID_VALUE;
   for (cuuint32_t i = 0; i < rank; ++i) {
     if (box[i] < 1 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
     map.box[i] = uint16_t(box[i]);
@@ -114,19 +125,23 @@ extern "C" __attribute__((visibility("default"), used)) inline CUresult cuTensor
 
 // Dimensions: channels, then W, (H, (D,)) then N; the corners in the order W, H, D.
 extern "C" __attribute__((visibility("default"), used)) inline CUresult cuTensorMapEncodeIm2col(
-    CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void* base, const cuuint64_t* size, const cuuint64_t* pitch, const int* lower,
-    const int* upper, cuuint32_t channels, cuuint32_t pixels, const cuuint32_t* step, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-    CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+    CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void* base, const cuuint64_t* size,
+    const cuuint64_t* pitch, const int* lower, const int* upper, cuuint32_t channels, cuuint32_t pixels,
+    const cuuint32_t* step, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
+    CUtensorMapFloatOOBfill fill) {
   emu::TensorMap map;
-  if (rank < 3 || !emu::encode_common(map, type, rank, base, size, pitch, step, interleave, swizzle, fill)) return CUDA_ERROR_INVALID_VALUE;
+  if (rank < 3 || !emu::encode_common(map, type, rank, base, size, pitch, step, interleave, swizzle, fill))
+    return CUDA_ERROR_INVALID_VALUE;
   const int limit = rank == 3 ? 32768 : rank == 4 ? 128 : 16;
   for (cuuint32_t i = 0; i < rank - 2; ++i) {
-    if (lower[i] < -limit || lower[i] >= limit || upper[i] < -limit || upper[i] >= limit) return CUDA_ERROR_INVALID_VALUE;
+    if (lower[i] < -limit || lower[i] >= limit || upper[i] < -limit || upper[i] >= limit)
+      return CUDA_ERROR_INVALID_VALUE;
     map.lower[i] = int16_t(lower[i]);
     map.upper[i] = int16_t(upper[i]);
   }
   const uint32_t row = channels * map.element_bytes;
-  if (channels < 1 || channels > 256 || pixels < 1 || pixels > 1024 || row % 16 || (map.swizzle_bytes && row > map.swizzle_bytes))
+  if (channels < 1 || channels > 256 || pixels < 1 || pixels > 1024 || row % 16 ||
+      (map.swizzle_bytes && row > map.swizzle_bytes))
     return CUDA_ERROR_INVALID_VALUE;
   map.im2col = true;
   map.channels = uint16_t(channels);

@@ -21,7 +21,12 @@ def test_a_right_kernel_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "kind"), [("shared_overrun", "use-after-poison"), ("in_flight", "use-after-poison"), ("global_overrun", "heap-buffer-overflow")]
+    ("what", "kind"),
+    [
+        ("shared_overrun", "use-after-poison"),
+        ("in_flight", "use-after-poison"),
+        ("global_overrun", "heap-buffer-overflow"),
+    ],
 )
 def test_reports(what: str, kind: str) -> None:
     code, text = run(what)
@@ -31,3 +36,9 @@ def test_reports(what: str, kind: str) -> None:
 def test_the_emulators_own_errors_still_work() -> None:
     code, text = run("error")
     assert code == 3 and "outside the 512 bytes" in text
+
+
+def test_without_assembly() -> None:
+    """Processors other than x86-64 switch by ucontext."""
+    done = emulator.run("#define AITC_EMULATOR_UCONTEXT\n" + SOURCE.read_text(), "sm80", "good")
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 import emulator
 from emulator import EmulatorError, Kernels, guarded, poisoned
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 SOURCE = Path(__file__).parent / "kernels" / "cdna.cpp"
 
 
@@ -96,7 +97,8 @@ def encoded(x: Array, kind: str) -> Array:
     """Integers in an operand's format, as bytes in the last axis."""
     if kind in ("fp8", "bf8"):
         table = FP8 if kind == "fp8" else BF8
-        return np.vectorize(table.__getitem__, otypes=[np.uint8])(x.astype(int))[..., None]
+        codes: Array = np.vectorize(table.__getitem__, otypes=[np.uint8])(x.astype(int))
+        return codes[..., None]
     if kind == "bf16":
         values: Array = (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     else:
@@ -119,8 +121,11 @@ def operand_registers(x: Array, form: Form, kind: str) -> Array:
 
 
 def result_registers(c: Array, form: Form) -> Array:
-    """c (blocks, M, M) as registers (64, count). Rows lie in fours: register r of lane l is row 4 (64 / M) (r / 4) + 4 (l / M) + r mod 4 of the
-    stack of all blocks' rows; f64: row 4 r + l / 16."""
+    """c (blocks, M, M) as registers (64, count).
+
+    Rows lie in fours: register r of lane l is row 4 (64 / M) (r / 4) + 4 (l / M) + r mod 4 of the stack of all blocks' rows;
+    f64: row 4 r + l / 16.
+    """
     rows = c.reshape(-1, form.m)
     if form.name == "f64_4x4x4f64":
         return np.array([[c[lane // 4 % 4, lane // 16, lane % 4]] for lane in range(64)])
@@ -128,7 +133,12 @@ def result_registers(c: Array, form: Form) -> Array:
     if form.name == "f64_16x16x4f64":
         return np.array([[rows[4 * r + lane // 16, lane % 16] for r in range(count)] for lane in range(64)])
     groups = 64 // form.m
-    return np.array([[rows[4 * groups * (r // 4) + 4 * (lane // form.m) + r % 4, lane % form.m] for r in range(count)] for lane in range(64)])
+    return np.array(
+        [
+            [rows[4 * groups * (r // 4) + 4 * (lane // form.m) + r % 4, lane % form.m] for r in range(count)]
+            for lane in range(64)
+        ]
+    )
 
 
 @pytest.mark.parametrize(("form", "target"), CASES, ids=[f"{f.name}-{t}" for f, t in CASES])
@@ -139,7 +149,13 @@ def test_mfma(built: dict[str, Kernels], form: Form, target: str) -> None:
     kind = np.int32 if form.name.startswith("i32") else np.float64 if form.name.startswith("f64") else np.float32
     d = guarded(result_registers(c, form).astype(kind))
     built[target].launch(
-        form.name, 1, 64, 0, guarded(operand_registers(a, form, form.a)), guarded(operand_registers(b.transpose(0, 2, 1), form, form.b)), d
+        form.name,
+        1,
+        64,
+        0,
+        guarded(operand_registers(a, form, form.a)),
+        guarded(operand_registers(b.transpose(0, 2, 1), form, form.b)),
+        d,
     )
     assert (d == result_registers(a @ b + c, form)).all()
 
@@ -150,7 +166,10 @@ def test_gfx90a_flushes_subnormals(built: dict[str, Kernels]) -> None:
     a[0, 2, 3], b[0, 3, 5] = 2.0**-20, 1.0
     for target, expected in (("gfx90a", 0.0), ("gfx942", 2.0**-20)):
         d = guarded(np.zeros((64, 4), np.float32))
-        first, second = guarded(operand_registers(a, form, "f16")), guarded(operand_registers(b.transpose(0, 2, 1), form, "f16"))
+        first, second = (
+            guarded(operand_registers(a, form, "f16")),
+            guarded(operand_registers(b.transpose(0, 2, 1), form, "f16")),
+        )
         built[target].launch(form.name, 1, 64, 0, first, second, d)
         c = np.zeros((1, 16, 16))
         c[0, 2, 5] = expected

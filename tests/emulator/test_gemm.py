@@ -1,9 +1,10 @@
-"""Matrix products that put the emulated instructions together: right in every order of execution, fast enough, and wrong ones are caught."""
+"""Matrix products that put the emulated instructions together: right in every order, fast enough, and wrong ones are caught."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,22 +28,25 @@ def amd() -> Kernels:
     return emulator.build(SOURCE, "gfx90a", entries=("gemm_mfma",))
 
 
-def operands(m: int, n: int, k: int) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
+def operands(m: int, n: int, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
     rng = np.random.default_rng(m + n + k)
-    return tuple(guarded(rng.integers(-4, 5, size).astype(np.float16)) for size in ((m, k), (n, k)))  # type: ignore[return-value]
+    return guarded(rng.integers(-4, 5, (m, k)).astype(np.float16)), guarded(
+        rng.integers(-4, 5, (n, k)).astype(np.float16)
+    )
 
 
-def run_wgmma(kernels: Kernels, name: str, m: int, n: int, k: int) -> NDArray[np.float32]:
+def run_wgmma(kernels: Kernels, name: str, m: int, n: int, k: int) -> NDArray[Any]:
     a, b = operands(m, n, k)
     c = poisoned((m, n), np.float32)
     maps = [kernels.tensor_map(x, (64, 128)) for x in (a, b)]
     kernels.launch(name, (n // 128, m // 128), 384, STAGES_BYTES, *maps, c, n, k)
-    return c  # type: ignore[return-value]
+    return c
 
 
-def expected(m: int, n: int, k: int) -> NDArray[np.float32]:
+def expected(m: int, n: int, k: int) -> NDArray[Any]:
     a, b = operands(m, n, k)
-    return a.astype(np.float32) @ b.astype(np.float32).T
+    product: NDArray[Any] = a.astype(np.float32) @ b.astype(np.float32).T
+    return product
 
 
 @pytest.fixture(params=ORDERS)
@@ -70,7 +74,9 @@ def test_mfma(amd: Kernels, order: str) -> None:
 
 
 def test_a_stage_released_early_is_caught(nvidia: Kernels, order: str) -> None:
-    with pytest.raises(EmulatorError, match="a copy in flight is writing|overwritten while a wgmma in flight reads it"):
+    with pytest.raises(
+        EmulatorError, match=r"a copy in flight is writing|overwritten while a wgmma in flight reads it"
+    ):
         run_wgmma(nvidia, "gemm_released_early", 128, 128, 576)
 
 

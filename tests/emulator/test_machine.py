@@ -21,7 +21,7 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
 
 @pytest.fixture(scope="module")
 def sm80() -> Kernels:
-    return emulator.build(SOURCE, "sm80")
+    return emulator.build(SOURCE, "sm80", alignment=True)
 
 
 def warp_of(kernels: Kernels) -> int:
@@ -49,8 +49,8 @@ def test_places(kernels: Kernels) -> None:
 
 
 def test_warps_have_the_targets_size() -> None:
-    assert warp_of(emulator.build(SOURCE, "sm80")) == 32
-    assert warp_of(emulator.build(SOURCE, "gfx90a")) == 64
+    assert warp_of(emulator.build(SOURCE, "sm80", alignment=True)) == 32
+    assert warp_of(emulator.build(SOURCE, "gfx90a", alignment=True)) == 64
 
 
 def test_exchange(kernels: Kernels, order: str) -> None:
@@ -150,12 +150,30 @@ def test_detects_divergent_barrier(kernels: Kernels) -> None:
 
 
 def test_detects_missing_barrier(kernels: Kernels) -> None:
-    text = fails(kernels, "different barriers", "missing_barrier", 128, 0, poisoned(128, np.float32), 64, line="thread_index() < n")
+    text = fails(
+        kernels,
+        "different barriers",
+        "missing_barrier",
+        128,
+        0,
+        poisoned(128, np.float32),
+        64,
+        line="thread_index() < n",
+    )
     assert "warp 0 lanes" in text
 
 
 def test_detects_shuffle_from_absent_lane(kernels: Kernels) -> None:
-    fails(kernels, "takes no part", "absent_lane", 64, 0, poisoned(64, np.float32), 20, line="shuffle(float(thread_index())")
+    fails(
+        kernels,
+        "takes no part",
+        "absent_lane",
+        64,
+        0,
+        poisoned(64, np.float32),
+        20,
+        line="shuffle(float(thread_index())",
+    )
     kernels.launch("absent_lane", 1, 64, 0, poisoned(64, np.float32), 64)
 
 
@@ -165,7 +183,17 @@ def test_detects_misaligned_accesses(kernels: Kernels) -> None:
         text = fails(kernels, "not aligned to 16", "misaligned", 32, 0, x, out, by, line="load<4>(x + 4")
         assert "types.h" in text and "lane 0" in text
     kernels.launch("misaligned", 1, 32, 0, x, out, 4)
-    fails(kernels, "misaligned access", "misaligned_word", 32, 0, x, poisoned(32, np.uint64), 4, line="reinterpret_cast<const uint64_t*>(x")
+    fails(
+        kernels,
+        "misaligned access",
+        "misaligned_word",
+        32,
+        0,
+        x,
+        poisoned(32, np.uint64),
+        4,
+        line="reinterpret_cast<const uint64_t*>(x",
+    )
     fails(kernels, "not aligned to 8", "misaligned_copy", 32, 0, x, out, 4, line="copy_bytes<8>")
 
 
@@ -181,15 +209,19 @@ def test_detects_writes_behind_shared_memory(kernels: Kernels) -> None:
 def test_detects_accesses_outside_an_array(kernels: Kernels) -> None:
     x = guarded(np.zeros(32, np.float32))
     kernels.launch("out_of_range", 1, 32, 0, x, poisoned(32, np.float32), 0)
-    text = fails(kernels, "invalid address", "out_of_range", 32, 0, x, poisoned(32, np.float32), 1, line="thread_index() + i")
+    text = fails(
+        kernels, "invalid address", "out_of_range", 32, 0, x, poisoned(32, np.float32), 1, line="thread_index() + i"
+    )
     assert "lane 31" in text
 
 
 def test_refuses_impossible_launches(sm80: Kernels) -> None:
     out = poisoned(32, np.float32)
-    for grid, block, smem in ((1, 1025, 0), (0, 32, 0), (1, 32, 164 * 1024), ((1, 65536), 32, 0)):
+    for grid, block, smem in ((0, 32, 0), (1, 32, 164 * 1024), ((1, 65536), 32, 0)):
         with pytest.raises(EmulatorError, match="invalid launch"):
             sm80.launch("unwritten", grid, block, smem, out)
+    with pytest.raises(EmulatorError, match="at most 128 threads"):
+        sm80.launch("exchange", 1, 160, 0, *[out] * 5)
     with pytest.raises(EmulatorError, match="cluster"):
         sm80.launch("unwritten", 2, 32, 128, out, cluster=2)
 
@@ -202,4 +234,4 @@ def test_static_shared_memory_counts(sm80: Kernels) -> None:
 @pytest.mark.parametrize("target", ["gfx90a"])
 def test_lds_limit(target: str) -> None:
     with pytest.raises(EmulatorError, match="the target has 65536"):
-        emulator.build(SOURCE, target).launch("behind_shared", 1, 32, 65537, 0)
+        emulator.build(SOURCE, target, alignment=True).launch("behind_shared", 1, 32, 65537, 0)

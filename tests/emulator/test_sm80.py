@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 import emulator
 from emulator import EmulatorError, Kernels, guarded, poisoned
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +63,9 @@ def fragments(a: Array, b: Array, per_register: int) -> tuple[Array, Array]:
 
 def accumulators(c: Array) -> Array:
     """(16, 8) to (32, 4): c0, c1 = (g, 2t), (g, 2t + 1); c2, c3 eight rows below."""
-    return np.array([[c[lane // 4 + i // 2 * 8, lane % 4 * 2 + i % 2] for i in range(4)] for lane in range(32)], np.float32)
-
+    return np.array(
+        [[c[lane // 4 + i // 2 * 8, lane % 4 * 2 + i % 2] for i in range(4)] for lane in range(32)], np.float32
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -107,7 +109,9 @@ def test_round_tf32(kernels: Kernels) -> None:
 
 @pytest.mark.parametrize("pending", [0, 1, 2])
 @pytest.mark.parametrize("order", ["forward", "reverse", "3"])
-def test_cp_async_lands_at_the_wait(kernels: Kernels, pending: int, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cp_async_lands_at_the_wait(
+    kernels: Kernels, pending: int, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AITC_EMULATOR_ORDER", order)
     x, out = guarded(np.arange(384, dtype=np.float32).reshape(3, 32, 4)), poisoned((3, 32, 4), np.float32)
     kernels.launch(f"copy_wait_{pending}", 1, 32, 1536, x, out)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 import emulator
 from emulator import EmulatorError, Kernels, guarded, poisoned
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 SOURCE = Path(__file__).parent / "kernels" / "sm90.cpp"
 ORDERS = ("forward", "reverse", "1", "8", "123")
 
@@ -29,12 +30,19 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def bits16(x: Array, kind: str) -> Array:
-    return x.astype(np.float16).view(np.uint16) if kind == "f16" else (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return (
+        x.astype(np.float16).view(np.uint16)
+        if kind == "f16"
+        else (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    )
 
 
 def k_major_image(x: Array, swizzle: int) -> tuple[Array, int, int]:
-    """(rows, K) with K x element = 32 bytes, laid out K-major; bytes, leading and stride offset. Swizzled rows are `swizzle` bytes wide, the
-    operand lies in the first 32 of them, and 16-byte unit u of row r lies at unit u ^ (r's address bits 7 and up)."""
+    """(rows, K) with K x element = 32 bytes, laid out K-major; bytes, leading and stride offset.
+
+    Swizzled rows are `swizzle` bytes wide, the operand lies in the first 32 of them, and 16-byte unit u of row r lies at unit
+    u ^ (r's address bits 7 and up).
+    """
     rows = x.shape[0]
     data = np.ascontiguousarray(x).view(np.uint8).reshape(rows, 2, 16)
     if swizzle == 0:  # 8 x 16-byte matrices, here first all of unit 0, then unit 1
@@ -64,7 +72,11 @@ def as_matrix(d: Array, n: int) -> Array:
 def as_registers(c: Array) -> Array:
     n = c.shape[1]
     return np.array(
-        [[c[t // 32 * 16 + t % 32 // 4 + i % 4 // 2 * 8, i // 4 * 8 + t % 4 * 2 + i % 2] for i in range(n // 2)] for t in range(128)], np.float32
+        [
+            [c[t // 32 * 16 + t % 32 // 4 + i % 4 // 2 * 8, i // 4 * 8 + t % 4 * 2 + i % 2] for i in range(n // 2)]
+            for t in range(128)
+        ],
+        np.float32,
     )
 
 
@@ -79,7 +91,9 @@ def operands(rng: np.random.Generator, n: int, k: int = 16) -> tuple[Array, Arra
 
 
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
-@pytest.mark.parametrize(("name", "n"), [("f16_24", 24), ("f16_64", 64), ("f16_256", 256), ("bf16_64", 64), ("tf32_64", 64)])
+@pytest.mark.parametrize(
+    ("name", "n"), [("f16_24", 24), ("f16_64", 64), ("f16_256", 256), ("bf16_64", 64), ("tf32_64", 64)]
+)
 def test_wgmma_k_major(kernels: Kernels, name: str, n: int, swizzle: int) -> None:
     rng = np.random.default_rng(n + swizzle)
     a, b = operands(rng, n, 8 if "tf32" in name else 16)
@@ -99,7 +113,10 @@ def test_wgmma_k_major(kernels: Kernels, name: str, n: int, swizzle: int) -> Non
 
 
 def mn_major_image(x: Array, swizzle: int) -> tuple[Array, int, int]:
-    """(rows, 16) of 16-bit elements, rows contiguous: atoms of swizzle/2 rows x 8 k; bytes, leading (next atom of rows) and stride (next 8 k)."""
+    """(rows, 16) of 16-bit elements, rows contiguous, in atoms of swizzle/2 rows x 8 k.
+
+    Returns the bytes, the leading offset (to the next atom of rows) and the stride (to the next 8 k).
+    """
     rows = x.shape[0]
     wide = swizzle // 2
     image = np.zeros((-(-rows // wide), 2, 8, swizzle // 16, 8), np.uint16)
@@ -117,9 +134,10 @@ def test_wgmma_transposed(kernels: Kernels, swizzle: int) -> None:
     image_b, leading_b, stride_b = mn_major_image(bits16(b, "f16"), swizzle)
     image = words(image_a, image_b)
     d = guarded(as_registers(np.zeros((64, 64), np.float32)))
+    first = np.uint64(descriptor(0, leading_a, stride_a, swizzle))
+    second = np.uint64(descriptor(-(-len(image_a) // 1024) * 1024, leading_b, stride_b, swizzle))
     kernels.launch(
-        "wgmma_f16_64", 1, 128, image.nbytes, image, image.size,
-        np.uint64(descriptor(0, leading_a, stride_a, swizzle)), np.uint64(descriptor(-(-len(image_a) // 1024) * 1024, leading_b, stride_b, swizzle)), d, 0, 3,
+        "wgmma_f16_64", 1, 128, image.nbytes, image, image.size, first, second, d, 0, 3,
     )  # fmt: skip
     assert (as_matrix(d, 64) == a @ b.T).all()
 
@@ -135,7 +153,17 @@ def test_wgmma_with_a_from_registers(kernels: Kernels) -> None:
     image_b, leading, stride = mn_major_image(bits16(b, "f16"), 128)
     image = words(image_b)
     d = poisoned((128, 32), np.float32)
-    kernels.launch("wgmma_registers", 1, 128, image.nbytes, image, image.size, guarded(registers), np.uint64(descriptor(0, leading, stride, 128)), d)
+    kernels.launch(
+        "wgmma_registers",
+        1,
+        128,
+        image.nbytes,
+        image,
+        image.size,
+        guarded(registers),
+        np.uint64(descriptor(0, leading, stride, 128)),
+        d,
+    )
     assert (as_matrix(d, 64) == a @ b.T).all()
 
 
@@ -163,7 +191,13 @@ def simple(rng_seed: int = 7) -> tuple[Array, Array, Array, np.uint64, np.uint64
     a, b = operands(np.random.default_rng(rng_seed), 16)
     image_a, leading, stride = k_major_image(bits16(a, "f16"), 128)
     image_b, _, _ = k_major_image(bits16(b, "f16"), 128)
-    return a, b, words(image_a, image_b), np.uint64(descriptor(0, leading, stride, 128)), np.uint64(descriptor(8192, leading, stride, 128))
+    return (
+        a,
+        b,
+        words(image_a, image_b),
+        np.uint64(descriptor(0, leading, stride, 128)),
+        np.uint64(descriptor(8192, leading, stride, 128)),
+    )
 
 
 def test_wgmma_results_come_with_the_wait(kernels: Kernels, order: str) -> None:
@@ -243,7 +277,10 @@ def test_detects_reads_in_flight(kernels: Kernels, monkeypatch: pytest.MonkeyPat
     x = guarded(np.arange(32, dtype=np.float32))
     with pytest.raises(EmulatorError, match="a copy in flight is writing") as caught:
         kernels.launch("reads_in_flight", 1, 32, 256, x, poisoned(32, np.uint32))
-    assert "load_shared_word(smem()" in SOURCE.read_text().splitlines()[int(str(caught.value).split("sm90.cpp:")[1].split()[0]) - 1]
+    assert (
+        "load_shared_word(smem()"
+        in SOURCE.read_text().splitlines()[int(str(caught.value).split("sm90.cpp:")[1].split()[0]) - 1]
+    )
     out = guarded(np.zeros(32, np.float32))
     kernels.launch("plain_read_in_flight", 1, 32, 256, x, out)
     assert np.isnan(out).all()

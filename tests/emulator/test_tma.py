@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 import emulator
 from emulator import EmulatorError, Kernels, guarded, poisoned
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,17 @@ def test_load_2d(kernels: Kernels, swizzle: int, columns: int, at: tuple[int, in
     x = guarded(np.arange(40 * 72, dtype=np.uint16).reshape(40, 72))
     rows = 16
     out = poisoned(rows * columns // 2, np.uint32)
-    kernels.launch("load_2d", 1, 64, out.nbytes + 8, kernels.tensor_map(x, (columns, rows), swizzle=swizzle), at[0], at[1], out, out.size)
+    kernels.launch(
+        "load_2d",
+        1,
+        64,
+        out.nbytes + 8,
+        kernels.tensor_map(x, (columns, rows), swizzle=swizzle),
+        at[0],
+        at[1],
+        out,
+        out.size,
+    )
     expected = window(x, (at[1], at[0]), (rows, columns))
     assert (unswizzled(out, columns * 2, swizzle).view(np.uint16) == expected).all()
 
@@ -64,7 +75,19 @@ def test_load_4d_with_steps_and_overlap(kernels: Kernels) -> None:
         box = (32, 4, 5, 1)
         count = 32 * 4 * -(-5 // step[2])
         out = poisoned(count // 2, np.uint32)
-        kernels.launch("load_4d", 1, 64, out.nbytes + 8, kernels.tensor_map(x, box, swizzle=64, step=step), 0, -1, 3, 1, out, out.size)
+        kernels.launch(
+            "load_4d",
+            1,
+            64,
+            out.nbytes + 8,
+            kernels.tensor_map(x, box, swizzle=64, step=step),
+            0,
+            -1,
+            3,
+            1,
+            out,
+            out.size,
+        )
         expected = window(x, (1, 3, -1, 0), (1, 5, 4, 32), step[::-1])
         assert (unswizzled(out, 64, 64).view(np.uint16) == expected.reshape(-1, 32)).all()
     flat = guarded(np.arange(256, dtype=np.uint16))  # rows of 32 elements that begin every 8
@@ -76,9 +99,16 @@ def test_load_4d_with_steps_and_overlap(kernels: Kernels) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "filter_", "stride", "pad", "dilation"),
-    [((2, 7, 9, 64), (3, 3), 1, 1, 1), ((3, 8, 6, 72), (3, 3), 2, 1, 1), ((2, 10, 11, 24), (5, 3), 1, 2, 2), ((2, 5, 5, 64), (1, 1), 2, 0, 1)],
+    [
+        ((2, 7, 9, 64), (3, 3), 1, 1, 1),
+        ((3, 8, 6, 72), (3, 3), 2, 1, 1),
+        ((2, 10, 11, 24), (5, 3), 1, 2, 2),
+        ((2, 5, 5, 64), (1, 1), 2, 0, 1),
+    ],
 )
-def test_im2col(kernels: Kernels, shape: tuple[int, int, int, int], filter_: tuple[int, int], stride: int, pad: int, dilation: int) -> None:
+def test_im2col(
+    kernels: Kernels, shape: tuple[int, int, int, int], filter_: tuple[int, int], stride: int, pad: int, dilation: int
+) -> None:
     n, h, w, c = shape
     r_, s_ = filter_
     p = (h + 2 * pad - (r_ - 1) * dilation - 1) // stride + 1
@@ -97,11 +127,18 @@ def test_im2col(kernels: Kernels, shape: tuple[int, int, int, int], filter_: tup
                 for c0 in range(0, c, 64):
                     line = m // q
                     first = (c0, m % q * stride - pad, line % p * stride - pad, line // p)
-                    kernels.launch("load_im2col", 1, 64, out.nbytes + 8, map_, *first, s * dilation, r * dilation, out, out.size)
+                    kernels.launch(
+                        "load_im2col", 1, 64, out.nbytes + 8, map_, *first, s * dilation, r * dilation, out, out.size
+                    )
                     got = unswizzled(out, 128, 128).view(np.uint16)
                     for i in range(pixels):
                         row = m + i
-                        expected = padded[row // q // p, row // q % p * stride + r * dilation, row % q * stride + s * dilation, c0 : c0 + 64]
+                        expected = padded[
+                            row // q // p,
+                            row // q % p * stride + r * dilation,
+                            row % q * stride + s * dilation,
+                            c0 : c0 + 64,
+                        ]
                         assert (got[i] == expected).all()
 
 
@@ -130,7 +167,17 @@ def test_multicast(kernels: Kernels, order: str) -> None:
 def test_multicast_to_one_block_only_hangs(kernels: Kernels) -> None:
     x = guarded(np.zeros((16, 64), np.uint16))
     with pytest.raises(EmulatorError, match="no lane can go on"):
-        kernels.launch("multicast", 2, 32, 2056, kernels.tensor_map(x, (64, 8), swizzle=0), poisoned((2, 512), np.uint32), 512, 1, cluster=2)
+        kernels.launch(
+            "multicast",
+            2,
+            32,
+            2056,
+            kernels.tensor_map(x, (64, 8), swizzle=0),
+            poisoned((2, 512), np.uint32),
+            512,
+            1,
+            cluster=2,
+        )
 
 
 def test_detects(kernels: Kernels) -> None:
@@ -146,7 +193,11 @@ def test_detects(kernels: Kernels) -> None:
     with pytest.raises(EmulatorError, match="not a tensor map"):
         load(bytes(128), 0, out.nbytes + 8)
     with pytest.raises(EmulatorError, match="of rank 4, the copy tiled of rank 2"):
-        load(kernels.im2col_map(guarded(np.zeros((1, 4, 4, 64), np.uint16)), (0, 0), (0, 0), 64, 16, (1, 1, 1, 1)), 0, out.nbytes + 8)
+        load(
+            kernels.im2col_map(guarded(np.zeros((1, 4, 4, 64), np.uint16)), (0, 0), (0, 0), 64, 16, (1, 1, 1, 1)),
+            0,
+            out.nbytes + 8,
+        )
     with pytest.raises(EmulatorError, match="outside the"):
         kernels.launch("load_2d", 1, 64, 1024, kernels.tensor_map(x, (64, 32)), 0, 0, out, 128)
     with pytest.raises(EmulatorError, match="before its bulk stores"):

@@ -1,7 +1,8 @@
 // TMA: boxes of tensors between global and shared memory.
 //
-// A load poisons its destination at once, is marked in flight, and arrives when no lane of the cluster can go on without it
-// (in a seeded order: at any time, and loads overtake each other). A store reads shared memory when its thread waits for it.
+// A load poisons its destination at once, is marked in flight, and arrives when no lane of the cluster can go on
+// without it (in a seeded order: at any time, and loads overtake each other). A store reads shared memory when its
+// thread waits for it.
 #pragma once
 #include "mbarrier.h"
 #include "tensor_map.h"
@@ -14,11 +15,12 @@ inline uint32_t swizzled(uint32_t offset, int swizzle_bytes) {
   return swizzle_bytes ? offset ^ ((offset >> 7 & uint32_t(swizzle_bytes / 16 - 1)) << 4) : offset;
 }
 
-// Calls row(i, element), once for each run along dimension 0 of the box: i counts the runs, element is the run's first place in
-// the tensor, or null where it lies outside.
+// Calls row(i, element), once for each run along dimension 0 of the box: i counts the runs, element is the run's first
+// place in the tensor, or null where it lies outside.
 template <class Row> inline void for_each_run(const TensorMap& map, const TmaBox& box, Row row) {
   if (map.im2col) {
-    int at[3] = {box.coordinate[1], map.rank > 3 ? box.coordinate[2] : 0, map.rank > 4 ? box.coordinate[3] : 0};  // W, H, D
+    int at[3] = {box.coordinate[1], map.rank > 3 ? box.coordinate[2] : 0,
+                 map.rank > 4 ? box.coordinate[3] : 0};  // W, H, D
     const int dims = map.rank - 2;
     int64_t n = box.coordinate[map.rank - 1];
     for (int p = 0; p < map.pixels; ++p) {
@@ -56,11 +58,13 @@ template <class Row> inline void for_each_run(const TensorMap& map, const TmaBox
   }
 }
 
-// Between the box and the bytes from `memory` + offset on; `memory` is a block's shared memory (swizzles act on its addresses).
+// Between the box and the bytes from `memory` + offset on; `memory` is a block's shared memory (swizzles act on its
+// addresses).
 inline void transfer(const TmaBox& box, char* memory, uint32_t offset, bool load) {
   TensorMap map;
   memcpy(&map, box.map, sizeof map);
-  const int elements = map.im2col ? map.channels : map.box_elements(0), bytes = map.element_bytes, step = map.im2col ? 1 : map.step[0];
+  const int elements = map.im2col ? map.channels : map.box_elements(0), bytes = map.element_bytes,
+            step = map.im2col ? 1 : map.step[0];
   const uint32_t run_bytes = uint32_t(elements * bytes);
   for_each_run(map, box, [&](int run, const char* line) {
     for (int e = 0; e < elements; ++e) {
@@ -86,16 +90,20 @@ inline bool perform_one(Cluster& cluster) {
   std::vector<TmaLoad>& loads = cluster.loads;
   if (loads.empty()) return false;
   Worker& worker = *running.worker;
-  const size_t i = worker.config.seed ? worker.next_random(uint32_t(loads.size())) : worker.config.reverse ? loads.size() - 1 : 0;
+  const size_t i = worker.config.seed      ? worker.next_random(uint32_t(loads.size()))
+                   : worker.config.reverse ? loads.size() - 1
+                                           : 0;
   const TmaLoad load = loads[i];
   loads.erase(loads.begin() + long(i));
   for (int r = 0; r < cluster.count; ++r) {
     if (!(load.blocks >> r & 1)) continue;
     Block& block = cluster.blocks[r];
-    if (!block.alive) fail(format("block %d of the cluster ended with a copy into its shared memory in flight", r), load.site);
+    if (!block.alive)
+      fail(format("block %d of the cluster ended with a copy into its shared memory in flight", r), load.site);
     char* memory = block.memory.get();
     mark_in_flight(block, memory + load.to, load.box.bytes, -1);
-    load.plain ? void(memcpy(memory + load.to, load.box.global, load.box.bytes)) : transfer(load.box, memory, load.to, true);
+    load.plain ? void(memcpy(memory + load.to, load.box.global, load.box.bytes))
+               : transfer(load.box, memory, load.to, true);
     mbarrier_complete(block, load.barrier, load.box.bytes, load.site);
   }
   return true;
@@ -107,18 +115,22 @@ inline TensorMap read_map(const CUtensorMap& map, bool im2col, int rank, const S
   if (reinterpret_cast<uintptr_t>(&map) % 64) fail("a tensor map is aligned to 64 bytes", site);
   if (m.magic != TensorMap::kMagic) fail("not a tensor map", site);
   if (m.im2col != im2col || m.rank != rank)
-    fail(format("the tensor map is %s of rank %d, the copy %s of rank %d", m.im2col ? "im2col" : "tiled", m.rank, im2col ? "im2col" : "tiled", rank), site);
+    fail(format("the tensor map is %s of rank %d, the copy %s of rank %d", m.im2col ? "im2col" : "tiled", m.rank,
+                im2col ? "im2col" : "tiled", rank),
+         site);
   return m;
 }
 
-inline TmaBox make_box(const CUtensorMap& map, bool im2col, int rank, const int* coordinate, const uint16_t* offset, const Site& site) {
+inline TmaBox make_box(const CUtensorMap& map, bool im2col, int rank, const int* coordinate, const uint16_t* offset,
+                       const Site& site) {
   const TensorMap m = read_map(map, im2col, rank, site);
   TmaBox box = {};
   memcpy(box.map, &m, sizeof m);
   for (int i = 0; i < rank; ++i) box.coordinate[i] = coordinate[i];
   for (int i = 0; im2col && i < rank - 2; ++i) box.offset[i] = offset[i];
   box.bytes = m.box_bytes();
-  if (int64_t(coordinate[0]) * m.element_bytes % 16) fail(format("the innermost coordinate %d is not on 16 bytes", coordinate[0]), site);
+  if (int64_t(coordinate[0]) * m.element_bytes % 16)
+    fail(format("the innermost coordinate %d is not on 16 bytes", coordinate[0]), site);
   return box;
 }
 
@@ -156,24 +168,24 @@ inline void enqueue_store(BulkStore store, uint32_t from, uint32_t align, const 
 
 }  // namespace tma
 
-template <int Rank>
-inline void tma_load_tiled(uint32_t to, const CUtensorMap& map, const int (&coordinate)[Rank], uint32_t barrier, uint16_t blocks = 0,
-                           Site site = Site::here()) {
+template <int Rank> inline void tma_load_tiled(uint32_t to, const CUtensorMap& map, const int (&coordinate)[Rank],
+                                               uint32_t barrier, uint16_t blocks = 0, Site site = Site::here()) {
   site = site.named("cp.async.bulk.tensor (load)");
   TmaLoad load = {};
   load.box = tma::make_box(map, false, Rank, coordinate, nullptr, site);
   tma::issue(load, to, barrier, blocks, 128, site);
 }
 // coordinate: c, w, (h, (d,)) n of the first pixel's window; offset: the tap along w, (h, (d)).
-template <int Rank>
-inline void tma_load_im2col_box(uint32_t to, const CUtensorMap& map, const int (&coordinate)[Rank], const uint16_t (&offset)[Rank - 2],
-                                uint32_t barrier, uint16_t blocks = 0, Site site = Site::here()) {
+template <int Rank> inline void tma_load_im2col_box(uint32_t to, const CUtensorMap& map, const int (&coordinate)[Rank],
+                                                    const uint16_t (&offset)[Rank - 2], uint32_t barrier,
+                                                    uint16_t blocks = 0, Site site = Site::here()) {
   site = site.named("cp.async.bulk.tensor.im2col (load)");
   TmaLoad load = {};
   load.box = tma::make_box(map, true, Rank, coordinate, offset, site);
   tma::issue(load, to, barrier, blocks, 128, site);
 }
-template <int Rank> inline void tma_store_tiled(const CUtensorMap& map, const int (&coordinate)[Rank], uint32_t from, Site site = Site::here()) {
+template <int Rank> inline void tma_store_tiled(const CUtensorMap& map, const int (&coordinate)[Rank], uint32_t from,
+                                                Site site = Site::here()) {
   site = site.named("cp.async.bulk.tensor (store)");
   BulkStore store = {};
   store.box = tma::make_box(map, false, Rank, coordinate, nullptr, site);
@@ -212,7 +224,8 @@ inline void bulk_wait(unsigned pending, Site site = Site::here()) {
     const BulkStore& s = queue.items[done];
     if (s.group + pending >= queue.open) break;
     char* memory = lane.block->memory.get();
-    s.plain ? void(memcpy(const_cast<char*>(s.box.global), memory + s.from, s.box.bytes)) : tma::transfer(s.box, memory, s.from, false);
+    s.plain ? void(memcpy(const_cast<char*>(s.box.global), memory + s.from, s.box.bytes))
+            : tma::transfer(s.box, memory, s.from, false);
   }
   queue.items.erase(queue.items.begin(), queue.items.begin() + long(done));
 }

@@ -24,7 +24,8 @@ inline std::string source_lines(void* const* addresses, int count) {
   std::string command = "addr2line -Cfpi -e '" + std::string(mine.dli_fname) + "'";
   for (int i = 0; i < count; ++i) {
     if (!dladdr(addresses[i], &info) || info.dli_fbase != mine.dli_fbase) continue;
-    const uintptr_t base = reinterpret_cast<uintptr_t>(info.dli_fbase), address = reinterpret_cast<uintptr_t>(addresses[i]);
+    const uintptr_t base = reinterpret_cast<uintptr_t>(info.dli_fbase),
+                    address = reinterpret_cast<uintptr_t>(addresses[i]);
     char text[32];
     snprintf(text, sizeof text, " 0x%zx", size_t(base == 0x400000 ? address : address - base));
     command += text;

@@ -38,7 +38,8 @@ inline void resolve_ballot(uint64_t mask, void** args) {
 
 // The value of lane `source`; a negative source keeps `v`.
 template <class T> inline T shuffle_from(T v, int source, const char* what, uint64_t mask, Site site) {
-  static_assert(std::is_trivially_copyable<T>::value && (sizeof(T) == 4 || sizeof(T) == 8), "lanes exchange 4 or 8 bytes");
+  static_assert(std::is_trivially_copyable<T>::value && (sizeof(T) == 4 || sizeof(T) == 8),
+                "lanes exchange 4 or 8 bytes");
   Shuffle<T> a{v, v, source};
   warp_collective(resolve_shuffle<T>, &a, what, mask, site);
   return a.result;
@@ -48,7 +49,9 @@ template <class T> inline T shuffle_from(T v, int source, const char* what, uint
 
 constexpr uint64_t kAllLanes = ~uint64_t(0);
 
-inline void warp_barrier(Site site = Site::here()) { warp_collective(warp_ops::resolve_nothing, nullptr, "warp_barrier", kAllLanes, site); }
+inline void warp_barrier(Site site = Site::here()) {
+  warp_collective(warp_ops::resolve_nothing, nullptr, "warp_barrier", kAllLanes, site);
+}
 
 template <class T> inline T shuffle(T v, int source, Site site = Site::here()) {
   if (source < 0 || source >= kWarp) fail(format("shuffle from lane %d", source), site.named("shuffle"));

@@ -23,7 +23,9 @@ AITC_KERNEL(64) void AITC_ENTRY(in_flight)(const float* x, float* out) {
   out[thread_index()] = tile[4 * thread_index()];
   copy_async_wait<0>();
 }
-AITC_KERNEL(64) void AITC_ENTRY(global_overrun)(const float* x, float* out) { out[thread_index()] = x[thread_index() + 193]; }
+AITC_KERNEL(64) void AITC_ENTRY(global_overrun)(const float* x, float* out) {
+  out[thread_index()] = x[thread_index() + 193];
+}
 
 int main(int, char** argv) {
   std::vector<float> x(256, 1.0f), out(64);

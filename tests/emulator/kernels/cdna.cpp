@@ -1,18 +1,21 @@
-// The matrix instructions of gfx90a and gfx942, one entry point each, registers in and out; and DPP. Checked by test_cdna.py.
+// The matrix instructions of gfx90a and gfx942, one entry point each, registers in and out; and DPP. Checked by
+// test_cdna.py.
 #include "aitc/gpu/gpu.h"
 #include <mma_cdna.h>
 using namespace aitc;
 
-#define MFMA(name, AB, CD)                                                                                                                         \
-  AITC_KERNEL(64) void AITC_ENTRY(name)(const emu::mfma::AB* a, const emu::mfma::AB* b, emu::mfma::CD* d) {                                        \
-    d[thread_index()] = __builtin_amdgcn_mfma_##name(a[thread_index()], b[thread_index()], d[thread_index()], 0, 0, 0);                            \
-  }                                                                                                                                                \
+#define MFMA(name, AB, CD)                                                                                  \
+  AITC_KERNEL(64) void AITC_ENTRY(name)(const emu::mfma::AB* a, const emu::mfma::AB* b, emu::mfma::CD* d) { \
+    d[thread_index()] =                                                                                     \
+        __builtin_amdgcn_mfma_##name(a[thread_index()], b[thread_index()], d[thread_index()], 0, 0, 0);     \
+  }                                                                                                         \
   static_assert(true, "")
 AITC_MFMA_LIST
 
 AITC_KERNEL(64) void AITC_ENTRY(dpp)(const int* x, int* out) {  // out (forms, 64)
   const int l = lane_index();
-#define FORM(i, control, rows, banks, bound) out[64 * i + l] = __builtin_amdgcn_update_dpp(-7, x[l], control, rows, banks, bound);
+#define FORM(i, control, rows, banks, bound) \
+  out[64 * i + l] = __builtin_amdgcn_update_dpp(-7, x[l], control, rows, banks, bound);
   FORM(0, 0x1b, 0xf, 0xf, false)   // quad_perm 3 2 1 0
   FORM(1, 0x101, 0xf, 0xf, false)  // row_shl:1
   FORM(2, 0x112, 0xf, 0xf, true)   // row_shr:2, zeros

@@ -1,5 +1,6 @@
-// Whole matrix products, C (M, N) = A (M, K) B (N, K)^T, that put the emulated instructions together as real kernels do:
-// a ring of TMA stages between a producer and two warpgroups of wgmma; and MFMA from LDS. M, N multiples of 128, K of 64.
+// Whole matrix products, C (M, N) = A (M, K) B (N, K)^T, that put the emulated instructions together as real kernels
+// do: a ring of TMA stages between a producer and two warpgroups of wgmma; and MFMA from LDS. M, N multiples of 128, K
+// of 64.
 #include "aitc/gpu/gpu.h"
 #include "aitc/types.h"
 #if defined(AITC_EMULATOR_SM)
@@ -15,7 +16,8 @@ constexpr int Stages = 3, Tile = 128 * 64 * 2;
 
 // Early: release a stage before its products are waited for (wrong: the next copy may overwrite it).
 template <bool Early> static void gemm(const CUtensorMap& map_a, const CUtensorMap& map_b, float* c, int N, int K) {
-  const uint32_t tiles = emu::shared_address(shared_memory()), full = tiles + 2 * Stages * Tile, empty = full + 8 * Stages;
+  const uint32_t tiles = emu::shared_address(shared_memory()), full = tiles + 2 * Stages * Tile,
+                 empty = full + 8 * Stages;
   const int group = warp_index() / 4 - 1, blocks = K / 64;
   if (thread_index() == 0) {
     for (int s = 0; s < Stages; ++s) barrier_init(full + 8 * s, 1), barrier_init(empty + 8 * s, 8);
@@ -44,7 +46,8 @@ template <bool Early> static void gemm(const CUtensorMap& map_a, const CUtensorM
     const uint32_t s = uint32_t(k % Stages);
     barrier_wait(full + 8 * s, uint32_t(k / Stages & 1));
     const uint64_t swizzle = uint64_t(1) << 62 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 16;
-    const uint64_t a = swizzle | (tiles + 2 * s * Tile + uint32_t(group) * 64 * 128) >> 4, b = swizzle | (tiles + (2 * s + 1) * Tile) >> 4;
+    const uint64_t a = swizzle | (tiles + 2 * s * Tile + uint32_t(group) * 64 * 128) >> 4,
+                   b = swizzle | (tiles + (2 * s + 1) * Tile) >> 4;
     wgmma_fence();
     for (int kk = 0; kk < 4; ++kk) wgmma<half_t, 128>(acc, a + 2 * kk, b + 2 * kk, k | kk);
     wgmma_commit();
@@ -61,14 +64,19 @@ template <bool Early> static void gemm(const CUtensorMap& map_a, const CUtensorM
     c[int64_t(row) * N + n + i / 4 * 8 + t % 4 * 2 + i % 2] = acc[i];
   }
 }
-AITC_KERNEL(384) void AITC_ENTRY(gemm_wgmma)(AITC_GRID_CONSTANT CUtensorMap map_a, AITC_GRID_CONSTANT CUtensorMap map_b, float* c, int N, int K) {
+AITC_KERNEL(384)
+void AITC_ENTRY(gemm_wgmma)(AITC_GRID_CONSTANT CUtensorMap map_a, AITC_GRID_CONSTANT CUtensorMap map_b, float* c, int N,
+                            int K) {
   gemm<false>(map_a, map_b, c, N, K);
 }
-AITC_KERNEL(384) void AITC_ENTRY(gemm_released_early)(AITC_GRID_CONSTANT CUtensorMap map_a, AITC_GRID_CONSTANT CUtensorMap map_b, float* c, int N, int K) {
+AITC_KERNEL(384)
+void AITC_ENTRY(gemm_released_early)(AITC_GRID_CONSTANT CUtensorMap map_a, AITC_GRID_CONSTANT CUtensorMap map_b,
+                                     float* c, int N, int K) {
   gemm<true>(map_a, map_b, c, N, K);
 }
 
-// The sm_80 way: cp.async, ldmatrix, mma.sync. 128 threads, a tile of 64 x 64. Waits: groups that may be pending when a stage is read (1 is right).
+// The sm_80 way: cp.async, ldmatrix, mma.sync. 128 threads, a tile of 64 x 64. Waits: groups that may be pending when a
+// stage is read (1 is right).
 template <int Waits> static void gemm_sync(const half_t* a, const half_t* b, float* c, int N, int K) {
   constexpr int Row = 40, Part = 64 * Row * 2;  // bytes of a stage's half, rows padded
   const uint32_t base = to_shared(shared_memory());
@@ -108,8 +116,12 @@ template <int Waits> static void gemm_sync(const half_t* a, const half_t* b, flo
     c[int64_t(row) * N + col] = acc[i / 16][i / 4 % 4][i % 4];
   }
 }
-AITC_KERNEL(128) void AITC_ENTRY(gemm_mma)(const half_t* a, const half_t* b, float* c, int N, int K) { gemm_sync<1>(a, b, c, N, K); }
-AITC_KERNEL(128) void AITC_ENTRY(gemm_too_early)(const half_t* a, const half_t* b, float* c, int N, int K) { gemm_sync<2>(a, b, c, N, K); }
+AITC_KERNEL(128) void AITC_ENTRY(gemm_mma)(const half_t* a, const half_t* b, float* c, int N, int K) {
+  gemm_sync<1>(a, b, c, N, K);
+}
+AITC_KERNEL(128) void AITC_ENTRY(gemm_too_early)(const half_t* a, const half_t* b, float* c, int N, int K) {
+  gemm_sync<2>(a, b, c, N, K);
+}
 #else
 
 // 256 threads, a tile of 128 x 128 x 32, 32x32x8 MFMA, one LDS buffer.

@@ -4,13 +4,16 @@
 using namespace aitc;
 
 AITC_KERNEL(1024) void AITC_ENTRY(places)(int* out) {  // (threads, 5)
-  const unsigned t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y * blockDim.z;
+  const unsigned t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x,
+                 threads = blockDim.x * blockDim.y * blockDim.z;
   const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   int* row = out + (block * threads + t) * 5;
-  row[0] = int(threadIdx.x), row[1] = int(threadIdx.y), row[2] = int(threadIdx.z), row[3] = int(block), row[4] = emu::lane();
+  row[0] = int(threadIdx.x), row[1] = int(threadIdx.y), row[2] = int(threadIdx.z), row[3] = int(block),
+  row[4] = emu::lane();
 }
 
-AITC_KERNEL(128) void AITC_ENTRY(exchange)(const float* x, float* shuffled, float* crossed, uint64_t* ballots, double* sums) {
+AITC_KERNEL(128)
+void AITC_ENTRY(exchange)(const float* x, float* shuffled, float* crossed, uint64_t* ballots, double* sums) {
   const int t = thread_index();
   shuffled[t] = shuffle(x[t], (lane_index() * 7 + 3) % warp_size);
   crossed[t] = shuffle_xor(x[t], 5);
@@ -77,14 +80,20 @@ AITC_KERNEL(64) void AITC_ENTRY(absent_lane)(float* out, int live) {
   if (lane_index() >= live) return;
   out[thread_index()] = shuffle(float(thread_index()), warp_size - 1);
 }
-AITC_KERNEL(32) void AITC_ENTRY(misaligned)(const float* x, float* out, int by) { store<4>(out + 4 * thread_index(), load<4>(x + 4 * thread_index() + by)); }
+AITC_KERNEL(32) void AITC_ENTRY(misaligned)(const float* x, float* out, int by) {
+  store<4>(out + 4 * thread_index(), load<4>(x + 4 * thread_index() + by));
+}
 AITC_KERNEL(32) void AITC_ENTRY(misaligned_word)(const char* x, uint64_t* out, int by) {
   out[thread_index()] = *reinterpret_cast<const uint64_t*>(x + 8 * thread_index() + by);
 }
-AITC_KERNEL(32) void AITC_ENTRY(misaligned_copy)(const char* x, char* out, int by) { copy_bytes<8>(out + 8 * thread_index(), x + 8 * thread_index() + by); }
+AITC_KERNEL(32) void AITC_ENTRY(misaligned_copy)(const char* x, char* out, int by) {
+  copy_bytes<8>(out + 8 * thread_index(), x + 8 * thread_index() + by);
+}
 AITC_KERNEL(32) void AITC_ENTRY(register_bounds)(float* out, int n) {
   float r[4] = {1, 2, 3, 4};
   out[thread_index()] = r[n % 8];
 }
 AITC_KERNEL(32) void AITC_ENTRY(behind_shared)(int i) { reinterpret_cast<float*>(shared_memory())[i] = 1; }
-AITC_KERNEL(32) void AITC_ENTRY(out_of_range)(const float* x, float* out, int i) { out[thread_index()] = x[thread_index() + i]; }
+AITC_KERNEL(32) void AITC_ENTRY(out_of_range)(const float* x, float* out, int i) {
+  out[thread_index()] = x[thread_index() + i];
+}

@@ -2,7 +2,8 @@
 #include "aitc/gpu/mma_sm80.h"
 using namespace aitc;
 
-// Copies 8x8 matrices of 16-bit elements to shared memory and reads them with ldmatrix: out (4 forms, 32 lanes, 4 registers).
+// Copies 8x8 matrices of 16-bit elements to shared memory and reads them with ldmatrix: out (4 forms, 32 lanes, 4
+// registers).
 AITC_KERNEL(32) void AITC_ENTRY(load_matrices)(const uint16_t* x, uint32_t* out) {
   uint16_t* tile = reinterpret_cast<uint16_t*>(shared_memory());  // (4, 8, 8)
   const int l = lane_index();
@@ -39,7 +40,9 @@ template <class T> void multiply(const uint32_t* a, const uint32_t* b, float* d)
   for (int i = 0; i < 4; ++i) d[l * 4 + i] = rd[i];
 }
 AITC_KERNEL(32) void AITC_ENTRY(mma_f16)(const uint32_t* a, const uint32_t* b, float* d) { multiply<half_t>(a, b, d); }
-AITC_KERNEL(32) void AITC_ENTRY(mma_bf16)(const uint32_t* a, const uint32_t* b, float* d) { multiply<bfloat16_t>(a, b, d); }
+AITC_KERNEL(32) void AITC_ENTRY(mma_bf16)(const uint32_t* a, const uint32_t* b, float* d) {
+  multiply<bfloat16_t>(a, b, d);
+}
 AITC_KERNEL(32) void AITC_ENTRY(mma_tf32)(const uint32_t* a, const uint32_t* b, float* d) { multiply<float>(a, b, d); }
 AITC_KERNEL(32) void AITC_ENTRY(round_tf32)(uint32_t* x) { round_operand<float>(x[thread_index()]); }
 

@@ -7,13 +7,14 @@ using namespace aitc;
 
 static uint32_t smem() { return emu::shared_address(emu::shared_memory()); }
 static void dump(uint32_t* out, int words) {
-  for (int i = thread_index(); i < words; i += int(blockDim.x)) out[i] = reinterpret_cast<uint32_t*>(shared_memory())[i];
+  for (int i = thread_index(); i < words; i += int(blockDim.x))
+    out[i] = reinterpret_cast<uint32_t*>(shared_memory())[i];
 }
 static uint64_t at(uint64_t descriptor) { return descriptor + (smem() >> 4); }
 
-// ---------------------------------------------------------------- wgmma on an image of shared memory; descriptors relative to its beginning
-template <class Read, int Bytes, int N>
-static void multiply(const uint32_t* image, int words, uint64_t a, uint64_t b, float* d, int keep, int transposed) {  // d (128, N / 2)
+// ---------------------------------------------------------------- wgmma on an image of shared memory
+template <class Read, int Bytes, int N> static void multiply(const uint32_t* image, int words, uint64_t a, uint64_t b,
+                                                             float* d, int keep, int transposed) {  // d (128, N / 2)
   for (int i = thread_index(); i < words; i += 128) reinterpret_cast<uint32_t*>(shared_memory())[i] = image[i];
   block_barrier();
   float acc[N / 2];
@@ -29,10 +30,14 @@ static void multiply(const uint32_t* image, int words, uint64_t a, uint64_t b, f
 AITC_KERNEL(128) void AITC_ENTRY(wgmma_f16_24)(WGMMA_PARAMETERS) { multiply<emu::ReadHalf, 2, 24>(WGMMA_ARGUMENTS); }
 AITC_KERNEL(128) void AITC_ENTRY(wgmma_f16_64)(WGMMA_PARAMETERS) { multiply<emu::ReadHalf, 2, 64>(WGMMA_ARGUMENTS); }
 AITC_KERNEL(128) void AITC_ENTRY(wgmma_f16_256)(WGMMA_PARAMETERS) { multiply<emu::ReadHalf, 2, 256>(WGMMA_ARGUMENTS); }
-AITC_KERNEL(128) void AITC_ENTRY(wgmma_bf16_64)(WGMMA_PARAMETERS) { multiply<emu::ReadBfloat16, 2, 64>(WGMMA_ARGUMENTS); }
+AITC_KERNEL(128) void AITC_ENTRY(wgmma_bf16_64)(WGMMA_PARAMETERS) {
+  multiply<emu::ReadBfloat16, 2, 64>(WGMMA_ARGUMENTS);
+}
 AITC_KERNEL(128) void AITC_ENTRY(wgmma_tf32_64)(WGMMA_PARAMETERS) { multiply<emu::ReadTf32, 4, 64>(WGMMA_ARGUMENTS); }
 
-AITC_KERNEL(128) void AITC_ENTRY(wgmma_registers)(const uint32_t* image, int words, const uint32_t* a, uint64_t b, float* d) {  // a (128, 4), d (128, 32)
+AITC_KERNEL(128)
+void AITC_ENTRY(wgmma_registers)(const uint32_t* image, int words, const uint32_t* a, uint64_t b,
+                                 float* d) {  // a (128, 4), d (128, 32)
   for (int i = thread_index(); i < words; i += 128) reinterpret_cast<uint32_t*>(shared_memory())[i] = image[i];
   block_barrier();
   float acc[32];
@@ -71,7 +76,8 @@ AITC_KERNEL(64) void AITC_ENTRY(load_2d)(AITC_GRID_CONSTANT CUtensorMap map, int
   barrier_wait(barrier, 0);
   dump(out, words);
 }
-AITC_KERNEL(64) void AITC_ENTRY(load_4d)(AITC_GRID_CONSTANT CUtensorMap map, int x, int y, int z, int u, uint32_t* out, int words) {
+AITC_KERNEL(64)
+void AITC_ENTRY(load_4d)(AITC_GRID_CONSTANT CUtensorMap map, int x, int y, int z, int u, uint32_t* out, int words) {
   const uint32_t barrier = smem() + uint32_t(words) * 4;
   if (thread_index() == 0) {
     barrier_init(barrier, 1);
@@ -82,7 +88,9 @@ AITC_KERNEL(64) void AITC_ENTRY(load_4d)(AITC_GRID_CONSTANT CUtensorMap map, int
   barrier_wait(barrier, 0);
   dump(out, words);
 }
-AITC_KERNEL(64) void AITC_ENTRY(load_im2col)(AITC_GRID_CONSTANT CUtensorMap map, int c, int w, int h, int n, int s, int r, uint32_t* out, int words) {
+AITC_KERNEL(64)
+void AITC_ENTRY(load_im2col)(AITC_GRID_CONSTANT CUtensorMap map, int c, int w, int h, int n, int s, int r,
+                             uint32_t* out, int words) {
   const uint32_t barrier = smem() + uint32_t(words) * 4;
   if (thread_index() == 0) {
     barrier_init(barrier, 1);
@@ -115,7 +123,8 @@ AITC_KERNEL(32) void AITC_ENTRY(multicast)(AITC_GRID_CONSTANT CUtensorMap map, u
   cluster_arrive();
   cluster_wait();
   const uint32_t part = uint32_t(words) * 4 / blocks;
-  if (thread_index() == 0) tma_load_multicast(smem() + rank * part, map, 0, int(rank * part / 128), barrier, uint16_t(mask));
+  if (thread_index() == 0)
+    tma_load_multicast(smem() + rank * part, map, 0, int(rank * part / 128), barrier, uint16_t(mask));
   barrier_wait(barrier, 0);
   dump(out + blockIdx.x * uint32_t(words), words);
   cluster_arrive();
@@ -139,7 +148,9 @@ AITC_KERNEL(64) void AITC_ENTRY(ring)(const float* x, float* out, int rows) {
     float sum = 0;
     for (int i = 0; i < rows; ++i) {
       const uint32_t s = uint32_t(i) % 2;
-      if (i % 3 == 2) while (!emu::mbarrier_test(full + 8 * s, uint32_t(i) / 2 & 1)) {}
+      if (i % 3 == 2)
+        while (!emu::mbarrier_test(full + 8 * s, uint32_t(i) / 2 & 1)) {
+        }
       else barrier_wait(full + 8 * s, uint32_t(i) / 2 & 1);
       sum += reinterpret_cast<float*>(shared_memory())[16 * s + lane_index() % 16];
       barrier_arrive(empty + 8 * s);
@@ -149,7 +160,8 @@ AITC_KERNEL(64) void AITC_ENTRY(ring)(const float* x, float* out, int rows) {
 }
 
 // ---------------------------------------------------------------- clusters, named barriers, registers
-// Every block gives its number to its right neighbour's shared memory, by address, by pointer, and tells by an mbarrier there.
+// Every block gives its number to its right neighbour's shared memory, by address, by pointer, and tells by an mbarrier
+// there.
 AITC_KERNEL(32) void AITC_ENTRY(neighbours)(float* out) {
   const uint32_t rank = cluster_rank(), right = (rank + 1) % 4;
   if (thread_index() == 0) barrier_init(smem() + 64, 1);
@@ -196,7 +208,8 @@ AITC_KERNEL(32) void AITC_ENTRY(never_arrives)(int* out) {
   out[thread_index()] = 1;
 }
 AITC_KERNEL(32) void AITC_ENTRY(arrives_too_often)(int* out) {
-  if (thread_index() == 0) barrier_init(smem(), 2), barrier_expect(smem(), 64), barrier_arrive(smem()), barrier_arrive(smem());
+  if (thread_index() == 0)
+    barrier_init(smem(), 2), barrier_expect(smem(), 64), barrier_arrive(smem()), barrier_arrive(smem());
   out[thread_index()] = 1;
 }
 AITC_KERNEL(32) void AITC_ENTRY(no_barrier_there)(int* out) {

@@ -1,7 +1,8 @@
 """Stands in for nvcc and hipcc: compiles a kernel for the emulator. The "image" it writes is a shared library, which the emulated runtime
 (include/emulated_runtime.h) loads from memory. `nvcc` and `hipcc` beside this file call `main`.
 
-With CUDA_HOME (or ROCM_PATH) set to this toolkit, `aitc compile --target h200` (or mi250) builds the unchanged generated project for the emulator.
+With CUDA_HOME (or ROCM_PATH) set to this toolkit, `aitc compile --target h200` (or mi250) builds the unchanged generated project
+for the emulator.
 """
 
 from __future__ import annotations
@@ -63,13 +64,37 @@ def compile_kernel(arguments: list[str]) -> int:
         print("emulated compiler: needs one .cu or .hip file and -o", file=sys.stderr)
         return 1
     text = Path(source).read_text()
-    names = re.findall(r"^AITC_KERNEL\(.*?AITC_ENTRY\((\w+)\)", text, re.M)
+    entries = re.findall(r"^AITC_KERNEL\((.+?)\)\s+void\s+AITC_ENTRY\((\w+)\)", text, re.M)
     if "-MD" in options:
         options += ["-MT", output]
-    wrapped = f'#line 1 "{source}"\n{text}\n' + "".join(f"AITC_EMULATOR_ENTRY({name})\n" for name in names)
-    flags = ["-std=c++17", "-O1", "-g1", "-fno-strict-aliasing", "-shared", "-fPIC", "-fno-gnu-unique", "-pthread", "-w", "-fsanitize=bounds", "-DAITC_EMULATOR"]
+    wrapped = f'#line 1 "{source}"\n{text}\n' + "".join(
+        f"AITC_EMULATOR_ENTRY({name}, {threads})\n" for threads, name in entries
+    )
+    flags = [
+        "-std=c++17",
+        "-O1",
+        "-g1",
+        "-fno-strict-aliasing",
+        "-shared",
+        "-fPIC",
+        "-fno-gnu-unique",
+        "-pthread",
+        "-w",
+        "-fsanitize=bounds",
+        "-DAITC_EMULATOR",
+    ]
     command = [os.environ.get("AITC_EMULATOR_CXX", "g++"), *flags, *vector_flags(), target_of(arguments)]
-    command += [*options, f"-I{Path(source).parent}", f"-I{EMULATOR}", f"-I{EMULATOR.parent}", "-x", "c++", "-", "-o", output]
+    command += [
+        *options,
+        f"-I{Path(source).parent}",
+        f"-I{EMULATOR}",
+        f"-I{EMULATOR.parent}",
+        "-x",
+        "c++",
+        "-",
+        "-o",
+        output,
+    ]
     return subprocess.run(command, input=wrapped, text=True, check=False).returncode
 
 

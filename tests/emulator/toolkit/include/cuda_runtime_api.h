@@ -20,7 +20,10 @@ struct cudaFuncAttributes {
   int binaryVersion;
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension = 4, cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
 union cudaLaunchAttributeValue {
   struct {
     unsigned x, y, z;
@@ -53,7 +56,8 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   return cudaSuccess;
 }
 inline cudaError_t cudaDriverGetVersion(int* version) { return *version = 13020, cudaSuccess; }
-inline cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* image, void*, void**, unsigned, void*, void**, unsigned) {
+inline cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* image, void*, void**, unsigned, void*,
+                                       void**, unsigned) {
   *library = emulated_runtime::open_image(image);
   RETURN(*library ? cudaSuccess : cudaErrorInvalidImage);
 }
@@ -61,22 +65,27 @@ inline cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t libr
   *kernel = emulated_runtime::find_kernel(library, name);
   RETURN(*kernel ? cudaSuccess : cudaErrorNotFound);
 }
-inline cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t, cudaFuncAttribute, int, int) { return cudaSuccess; }  // the launch checks it
+inline cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t, cudaFuncAttribute, int, int) {
+  return cudaSuccess;
+}  // the launch checks it
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void*) { return *a = {}, cudaSuccess; }
 inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* kernel, void** arguments) {
-  emulated_runtime::Dims dims{{c->gridDim.x, c->gridDim.y, c->gridDim.z, c->blockDim.x, c->blockDim.y, c->blockDim.z, 1, 1, 1}};
+  emulated_runtime::Dims dims{
+      {c->gridDim.x, c->gridDim.y, c->gridDim.z, c->blockDim.x, c->blockDim.y, c->blockDim.z, 1, 1, 1}};
   for (unsigned i = 0; i < c->numAttrs; ++i)
     if (c->attrs[i].id == cudaLaunchAttributeClusterDimension) {
       const auto& cluster = c->attrs[i].val.clusterDim;
       dims.of[6] = cluster.x, dims.of[7] = cluster.y, dims.of[8] = cluster.z;
     }
-  return emulated_runtime::launch(*static_cast<const emulated_runtime::Kernel*>(kernel), dims, c->dynamicSmemBytes, arguments, c->stream);
+  return emulated_runtime::launch(*static_cast<const emulated_runtime::Kernel*>(kernel), dims, c->dynamicSmemBytes,
+                                  arguments, c->stream);
 }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   return *exec = new emulated_runtime::Steps(*graph), cudaSuccess;
 }
-inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* found) {
-  *function = !strcmp(name, "cuTensorMapEncodeTiled")   ? reinterpret_cast<void*>(&cuTensorMapEncodeTiled)
+inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
+                                                    cudaDriverEntryPointQueryResult* found) {
+  *function = !strcmp(name, "cuTensorMapEncodeTiled")    ? reinterpret_cast<void*>(&cuTensorMapEncodeTiled)
               : !strcmp(name, "cuTensorMapEncodeIm2col") ? reinterpret_cast<void*>(&cuTensorMapEncodeIm2col)
                                                          : nullptr;
   *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;

@@ -1,6 +1,7 @@
 // The part of the CUDA and HIP runtimes that aitc's host code uses, on the CPU. The including header defines
-// AITC_EMULATOR_API(name), cuda##name or hip##name. Streams run at once, in the calling thread; graphs record and replay. "Device memory" is
-// host memory that starts as NaN and ends where memory ends. A kernel's image is a shared library (see bin/emulated_compiler.py).
+// AITC_EMULATOR_API(name), cuda##name or hip##name. Streams run at once, in the calling thread; graphs record and
+// replay. "Device memory" is host memory that starts as NaN and ends where memory ends. A kernel's image is a shared
+// library (see bin/emulated_compiler.py).
 #pragma once
 #include <dlfcn.h>
 #include <elf.h>
@@ -35,10 +36,29 @@ enum API(Error_t) {
   API(ErrorNotFound) = 500,
   API(ErrorLaunchFailure) = 719
 };
-enum API(MemcpyKind) { API(MemcpyHostToHost), API(MemcpyHostToDevice), API(MemcpyDeviceToHost), API(MemcpyDeviceToDevice), API(MemcpyDefault) };
-enum API(StreamCaptureStatus) { API(StreamCaptureStatusNone), API(StreamCaptureStatusActive), API(StreamCaptureStatusInvalidated) };
-enum API(StreamCaptureMode) { API(StreamCaptureModeGlobal), API(StreamCaptureModeThreadLocal), API(StreamCaptureModeRelaxed) };
-enum API(MemoryType) { API(MemoryTypeUnregistered), API(MemoryTypeHost), API(MemoryTypeDevice), API(MemoryTypeManaged) };
+enum API(MemcpyKind) {
+  API(MemcpyHostToHost),
+  API(MemcpyHostToDevice),
+  API(MemcpyDeviceToHost),
+  API(MemcpyDeviceToDevice),
+  API(MemcpyDefault)
+};
+enum API(StreamCaptureStatus) {
+  API(StreamCaptureStatusNone),
+  API(StreamCaptureStatusActive),
+  API(StreamCaptureStatusInvalidated)
+};
+enum API(StreamCaptureMode) {
+  API(StreamCaptureModeGlobal),
+  API(StreamCaptureModeThreadLocal),
+  API(StreamCaptureModeRelaxed)
+};
+enum API(MemoryType) {
+  API(MemoryTypeUnregistered),
+  API(MemoryTypeHost),
+  API(MemoryTypeDevice),
+  API(MemoryTypeManaged)
+};
 enum { API(StreamDefault) = 0, API(StreamNonBlocking) = 1, API(EventDefault) = 0, API(EventDisableTiming) = 2 };
 
 namespace emulated_runtime {
@@ -70,7 +90,8 @@ class Allocations {
  public:
   void* allocate(size_t bytes) {
     const size_t page = 4096, room = (bytes + 255) / 256 * 256, pages = (room + page - 1) / page;
-    char* base = static_cast<char*>(mmap(nullptr, (pages + 1) * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    char* base = static_cast<char*>(
+        mmap(nullptr, (pages + 1) * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (base == MAP_FAILED) return nullptr;
     mprotect(base + pages * page, page, PROT_NONE);
     char* data = base + pages * page - room;
@@ -147,7 +168,8 @@ inline Status launch(const Kernel& kernel, const Dims& dims, size_t smem_bytes, 
   size_t bytes[128];
   const int count = kernel.parameters(bytes, 128);
   auto values = std::make_shared<std::vector<std::vector<char>>>();
-  for (int i = 0; i < count; ++i) values->emplace_back(static_cast<char*>(arguments[i]), static_cast<char*>(arguments[i]) + bytes[i]);
+  for (int i = 0; i < count; ++i)
+    values->emplace_back(static_cast<char*>(arguments[i]), static_cast<char*>(arguments[i]) + bytes[i]);
   return submit(stream, [kernel, dims, smem_bytes, values] {
     std::vector<void*> pointers;
     for (std::vector<char>& v : *values) pointers.push_back(v.data());
@@ -166,9 +188,14 @@ using API(GraphExec_t) = emulated_runtime::Steps*;
 
 #define RETURN(status) return ::emulated_runtime::report(status)
 inline const char* API(GetErrorName)(API(Error_t) e) {
-  return e == API(Success) ? "success" : e == API(ErrorMemoryAllocation) ? "out of memory" : e == API(ErrorLaunchFailure) ? "launch failure" : "error";
+  return e == API(Success)                 ? "success"
+         : e == API(ErrorMemoryAllocation) ? "out of memory"
+         : e == API(ErrorLaunchFailure)    ? "launch failure"
+                                           : "error";
 }
-inline const char* API(GetErrorString)(API(Error_t) e) { return e == API(ErrorLaunchFailure) ? emulated_runtime::failure().text.c_str() : API(GetErrorName)(e); }
+inline const char* API(GetErrorString)(API(Error_t) e) {
+  return e == API(ErrorLaunchFailure) ? emulated_runtime::failure().text.c_str() : API(GetErrorName)(e);
+}
 inline API(Error_t) API(GetLastError)() {
   const API(Error_t) e = emulated_runtime::failure().last;
   emulated_runtime::failure().last = API(Success);
@@ -183,27 +210,35 @@ inline API(Error_t) API(Malloc)(void** p, size_t bytes) {
   *p = emulated_runtime::allocations().allocate(bytes);
   RETURN(*p ? API(Success) : API(ErrorMemoryAllocation));
 }
-inline API(Error_t) API(Free)(void* p) { RETURN(!p || emulated_runtime::allocations().release(p) ? API(Success) : API(ErrorInvalidValue)); }
+inline API(Error_t) API(Free)(void* p) {
+  RETURN(!p || emulated_runtime::allocations().release(p) ? API(Success) : API(ErrorInvalidValue));
+}
 inline API(Error_t) API(Memset)(void* p, int value, size_t bytes) { return memset(p, value, bytes), API(Success); }
 inline API(Error_t) API(MemsetAsync)(void* p, int value, size_t bytes, API(Stream_t) stream = nullptr) {
   return emulated_runtime::submit(stream, [=] { return memset(p, value, bytes), API(Success); });
 }
-inline API(Error_t) API(Memcpy)(void* to, const void* from, size_t bytes, API(MemcpyKind)) { return memmove(to, from, bytes), API(Success); }
-inline API(Error_t) API(MemcpyAsync)(void* to, const void* from, size_t bytes, API(MemcpyKind), API(Stream_t) stream = nullptr) {
+inline API(Error_t) API(Memcpy)(void* to, const void* from, size_t bytes, API(MemcpyKind)) {
+  return memmove(to, from, bytes), API(Success);
+}
+inline API(Error_t)
+    API(MemcpyAsync)(void* to, const void* from, size_t bytes, API(MemcpyKind), API(Stream_t) stream = nullptr) {
   return emulated_runtime::submit(stream, [=] { return memmove(to, from, bytes), API(Success); });
 }
 
-inline API(Error_t) API(StreamCreateWithFlags)(API(Stream_t)* stream, unsigned) { return *stream = new emulated_runtime::Stream, API(Success); }
+inline API(Error_t) API(StreamCreateWithFlags)(API(Stream_t) * stream, unsigned) {
+  return *stream = new emulated_runtime::Stream, API(Success);
+}
 inline API(Error_t) API(StreamDestroy)(API(Stream_t) stream) { return delete stream, API(Success); }
 inline API(Error_t) API(StreamSynchronize)(API(Stream_t)) { return API(Success); }
-inline API(Error_t) API(StreamIsCapturing)(API(Stream_t) stream, API(StreamCaptureStatus)* status) {
-  return *status = stream && stream->recording ? API(StreamCaptureStatusActive) : API(StreamCaptureStatusNone), API(Success);
+inline API(Error_t) API(StreamIsCapturing)(API(Stream_t) stream, API(StreamCaptureStatus) * status) {
+  return *status = stream && stream->recording ? API(StreamCaptureStatusActive) : API(StreamCaptureStatusNone),
+         API(Success);
 }
 inline API(Error_t) API(StreamBeginCapture)(API(Stream_t) stream, API(StreamCaptureMode)) {
   if (!stream || stream->recording) RETURN(API(ErrorInvalidValue));
   return stream->recording.reset(new emulated_runtime::Steps), API(Success);
 }
-inline API(Error_t) API(StreamEndCapture)(API(Stream_t) stream, API(Graph_t)* graph) {
+inline API(Error_t) API(StreamEndCapture)(API(Stream_t) stream, API(Graph_t) * graph) {
   if (!stream || !stream->recording) RETURN(API(ErrorInvalidValue));
   return *graph = stream->recording.release(), API(Success);
 }
@@ -217,9 +252,13 @@ inline API(Error_t) API(GraphLaunch)(API(GraphExec_t) exec, API(Stream_t) stream
   return API(Success);
 }
 
-inline API(Error_t) API(EventCreateWithFlags)(API(Event_t)* event, unsigned) { return *event = new emulated_runtime::Event, API(Success); }
+inline API(Error_t) API(EventCreateWithFlags)(API(Event_t) * event, unsigned) {
+  return *event = new emulated_runtime::Event, API(Success);
+}
 inline API(Error_t) API(EventDestroy)(API(Event_t) event) { return delete event, API(Success); }
-inline API(Error_t) API(EventRecord)(API(Event_t) event, API(Stream_t) = nullptr) { return event->at = std::chrono::steady_clock::now(), API(Success); }
+inline API(Error_t) API(EventRecord)(API(Event_t) event, API(Stream_t) = nullptr) {
+  return event->at = std::chrono::steady_clock::now(), API(Success);
+}
 inline API(Error_t) API(EventSynchronize)(API(Event_t)) { return API(Success); }
 inline API(Error_t) API(StreamWaitEvent)(API(Stream_t), API(Event_t), unsigned) { return API(Success); }
 inline API(Error_t) API(EventElapsedTime)(float* milliseconds, API(Event_t) begin, API(Event_t) end) {
