@@ -19,8 +19,9 @@
 //            the group; width and types as in cpu/gemm.h
 //
 // The input is multiplied where it lies: each row of the product is a list of pointers to C contiguous channels, one for each filter
-// tap, and padding points to zeros. It is gathered into rows first only if that would be slow: fewer than 8 channels (the first
-// layer), another storage type, or pixels that are whole pages apart. A pointwise convolution is simply a GEMM.
+// tap, and padding points to zeros. With few channels (the first layer) the taps of a filter row, which are neighbours in memory, make
+// one piece; only pieces that hang over the border are copied. The input is gathered into rows first if it is of another storage type,
+// if its pixels are whole pages apart, or if few channels are not neighbours. A pointwise convolution is simply a GEMM.
 //
 //   #include "aitc/cpu/conv.h"
 //   using namespace aitc;
@@ -101,6 +102,32 @@ void gather_window(const Shape& shape, const Window& window, const X& x, int gro
   }
 }
 
+// table[line * R] = the S neighbouring taps of a filter row as one piece of S * C elements. Pieces that hang over the border are
+// made in `border`, which is moved on behind them.
+template <int R, typename Shape, typename Window, typename X, typename T>
+void point_to_lines(const Shape& shape, const Window& window, const X& x, int group, const Corner& corner, const T* zeros, T*& border,
+                    const T** table) {
+  const T* image = x.data + corner.n * x.stride_n + int64_t(group) * shape.C;
+  const int64_t C = shape.C, length = window.S * C;
+  const int64_t first = max_of(0, -corner.w), last = max_of(first, int64_t(min_of(window.S, shape.W - corner.w)));
+  for (int t = 0; t < window.T; ++t) {
+    const int d = corner.d + t * window.dilation_d;
+    for (int r = 0; r < window.R; ++r, table += R) {
+      const int h = corner.h + r * window.dilation_h;
+      const T* line = image + d * x.stride_d + h * x.stride_h + corner.w * C;
+      if (unsigned(d) >= unsigned(shape.D) || unsigned(h) >= unsigned(shape.H)) {
+        *table = zeros;
+      } else if (first == 0 && last == window.S) {
+        *table = line;
+      } else {
+        for (int64_t i = 0; i < length; ++i) border[i] = i >= first * C && i < last * C ? line[i] : T(0);
+        *table = border;
+        border += length;
+      }
+    }
+  }
+}
+
 template <int R, int NV, typename Shape, typename Window, typename X, typename Filter, typename Store>
 void conv_strips(const Shape& shape, const Window& window, const X& x, const Filter& filter, const Store& store) {
   using T = sum_t<typename X::type, typename Filter::type>;
@@ -112,19 +139,20 @@ void conv_strips(const Shape& shape, const Window& window, const X& x, const Fil
   if (M <= 0 || N <= 0 || shape.groups <= 0) return;
   const Blocks blocks = cut_blocks(shape.groups, M, N, depth, R, int(sizeof(T)), packed ? 48 : 256);
   const bool pages = int64_t(x.stride_w) * window.stride_w * int64_t(sizeof(T)) % 4096 == 0;
-  const bool gather = !same_type || (taps > 1 && C < 8) || (pages && M > R);
+  const bool lines = same_type && window.S > 1 && C < 16 && window.dilation_w == 1 && x.stride_w == C;
+  const bool gather = !lines && (!same_type || (taps > 1 && C < 8) || (pages && M > R));
 
   parallel_for(blocks.tasks(shape.groups), blocks.grain, [&](int64_t begin, int64_t end) {
-    const int segments = gather ? 1 : taps;
-    const int64_t length = gather ? depth : C, row_elems = round_up(depth, 16) + 16;
+    const int segments = gather ? 1 : lines ? window.T * window.R : taps;
+    const int64_t length = depth / segments, row_elems = round_up(depth, 16) + 16;
     const int64_t table_bytes = round_up(blocks.m * segments * int64_t(sizeof(T*)), 64);
-    const int64_t data_bytes = (gather ? blocks.m * row_elems : C) * int64_t(sizeof(T));
+    const int64_t data_bytes = (gather ? blocks.m * row_elems : length + (lines ? blocks.m * depth : 0)) * int64_t(sizeof(T));
     char* memory = static_cast<char*>(scratch(2, size_t(table_bytes + data_bytes)));
     const T** table = reinterpret_cast<const T**>(memory);         // (m/R,segments,R)
-    T* data = reinterpret_cast<T*>(memory + table_bytes);          // (m,row_elems), or C zeros
+    T* data = reinterpret_cast<T*>(memory + table_bytes);          // (m,row_elems), or (length) zeros and the border's pieces
     T* own_panel = own_needed ? static_cast<T*>(scratch(3, size_t(depth * panel_width) * sizeof(T))) : nullptr;
     if (!gather)
-      for (int64_t c = 0; c < C; ++c) data[c] = T(0);
+      for (int64_t i = 0; i < length; ++i) data[i] = T(0);
 
     int64_t in_table = -1;
     for (int64_t task = begin; task < end; ++task) {
@@ -133,6 +161,7 @@ void conv_strips(const Shape& shape, const Window& window, const X& x, const Fil
       const int64_t row = m_block * blocks.m, rows = min_of(blocks.m, M - row);
       if (in_table != group * blocks.m_blocks + m_block) {
         in_table = group * blocks.m_blocks + m_block;
+        T* border = data + length;
         for (int64_t i = 0; i < round_up(rows, R); ++i) {
           const int64_t r = min_of(i, rows - 1);  // strips are whole: the last row again, its results are dropped
           const T** entry = table + (i / R) * R * segments + i % R;
@@ -140,7 +169,13 @@ void conv_strips(const Shape& shape, const Window& window, const X& x, const Fil
             if (r == i) gather_window(shape, window, x, int(group), corner_of(shape, window, row + r), data + r * row_elems);
             *entry = data + r * row_elems;
           } else if constexpr (same_type) {
-            point_to_taps<R>(shape, window, x, int(group), corner_of(shape, window, row + r), data, entry);
+            if (r < i) {
+              for (int s = 0; s < segments; ++s) entry[s * R] = entry[s * R - 1];
+            } else if (lines) {
+              point_to_lines<R>(shape, window, x, int(group), corner_of(shape, window, row + r), data, border, entry);
+            } else {
+              point_to_taps<R>(shape, window, x, int(group), corner_of(shape, window, row + r), data, entry);
+            }
           }
         }
       }
