@@ -36,6 +36,7 @@ from aitc.verify.bisect import Steps, first_difference
 from aitc.verify.compare import depth, roundoff, tolerance
 from aitc.verify.inputs import Arrays, random_inputs
 from aitc.verify.reference import load_oracle
+from aitc.verify.ranges import measured_ranges
 from aitc.verify.run import Subject, Verification, run_binary, verify
 
 STAGES = ("import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify")
@@ -101,6 +102,8 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
         uses = tuple(input_uses(graph).items())
         stages.run("simplify", lambda: changed(simplify, graph, context), describe.graph_said)
         stages.run("fuse", lambda: changed(fuse, graph, context), lambda g: describe.fuse_said(g, context))
+        if options.precision == "fp16":
+            context.ranges = measured_ranges(model, graph, dict(uses), options.seed)
         stages.run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
         names = tuple(t.name for t in targets)
         facts = PlanOptions(result.name, file, options.precision, names, tuple(imported.metadata.items()), stages.statistics, uses=uses)
@@ -159,7 +162,7 @@ def _verify(subject: Subject, model: str | Path | bytes, result: Result, options
     if can_run(result.targets):
         answer = verify(subject, model, options.seed)
     else:
-        answer = Verification("not run", f"this machine has no {' or '.join(t.name for t in result.targets)} device")
+        answer = Verification("not run", f"this machine has no {' or '.join(f'{t.name} ({t.doc})' for t in result.targets)}")
     if options.verify == "require" and answer.status == "not run":
         raise AitcError(Diagnostic("V02", f"{result.name} could not be verified: {answer.reason}", stage="verify"), Exit.VERIFY)
     if options.bisect and answer.status == "failed":

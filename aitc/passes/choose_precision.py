@@ -7,6 +7,7 @@ accumulate in float32, and norms and softmax keep their statistics there anyway.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import Kind
 from aitc.ir.text import walk
 from aitc.passes.base import Context, Decision, register
-from aitc.passes.precision_policy import Keeper, is_exact, overflows, reason_to_keep
+from aitc.passes.precision_policy import Keeper, is_exact, overflows, reaches_too_far, reason_to_keep
 
 _NARROWED = {"fp16": F16, "bf16": BF16}
 
@@ -33,7 +34,7 @@ def run(graph: Graph, context: Context) -> int:
     reasons: dict[Node, str] = {}
     changes = 0
     if context.precision in _NARROWED:
-        changes = _Retyping(graph, F32, _NARROWED[context.precision], keeper, reasons).run()
+        changes = _Retyping(graph, F32, _NARROWED[context.precision], keeper, reasons, context.ranges).run()
     elif context.precision == "fp32":
         for source in (F16, BF16):
             for g in walk(graph):
@@ -64,7 +65,16 @@ def run(graph: Graph, context: Context) -> int:
 class _Retyping:
     """Moves what a graph computes from element type ``source`` to ``target``, with Casts where both meet."""
 
-    def __init__(self, graph: Graph, source: DType, target: DType, keeper: Keeper | None, reasons: dict[Node, str]):
+    def __init__(
+        self,
+        graph: Graph,
+        source: DType,
+        target: DType,
+        keeper: Keeper | None,
+        reasons: dict[Node, str],
+        ranges: Mapping[str, float] | None = None,
+    ):
+        self.ranges = ranges or {}
         self.graph = graph
         self.source = source
         self.target = target
@@ -84,6 +94,7 @@ class _Retyping:
             reason = "control flow" if node.bodies else ""
             if self.keeper is not None:
                 reason = reason_to_keep(node, self.target, self.source, self.kept, self.exact, self.keeper)
+                reason = reason or reaches_too_far(node, self.target, self.ranges, self.exact)
             if reason:
                 self.stay(node, reason)
             else:

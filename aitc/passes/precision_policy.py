@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+import ml_dtypes
 import numpy as np
 
 from aitc.errors import AitcError, Diagnostic, Exit
@@ -47,6 +48,7 @@ _OPS = {
 _LARGE = frozenset({"Rsqrt", "Reciprocal", "Exp"})
 _SUMS = frozenset({"sum", "sumsquare", "l1", "l2", "prod", "logsum", "logsumexp"})
 _FOLLOWS = frozenset({Kind.POINTWISE, Kind.REDUCE, Kind.VIEW, Kind.MOVE})
+_EXCLUDES = 1e38  # masks of float32's least number are not values of the model
 _MASK = -1e4  # a number below this in a large constant excludes scores: it may become the least finite number
 
 
@@ -98,7 +100,9 @@ def reason_to_keep(
         return ""
     if node.op.name == "Div" and node.inputs[1] in kept:
         return "divides by what is kept"
-    if node.op.name == "Mul" and any(v in kept and v.producer is not None and v.producer.op.name in _LARGE for v in computed):
+    if node.op.name == "Mul" and any(
+        v in kept and v.producer is not None and v.producer.op.name in _LARGE for v in computed
+    ):
         return "multiplies by what may be large"
     follows = node.op.kind in _FOLLOWS or _outer_product(node)
     if follows and all(v in exact for v in computed):
@@ -106,6 +110,19 @@ def reason_to_keep(
     if node.op.kind in _FOLLOWS and all(v in kept or v.producer is None for v in computed):
         return "follows what is kept" if any(v in kept for v in computed) else "computed from inputs"
     return ""
+
+
+def reaches_too_far(node: Node, narrow: DType, ranges: Mapping[str, float], exact: Collection[Value]) -> str:
+    """Why ``node`` stays wide: a value that it reads or makes was measured to be larger than a quarter of what ``narrow`` holds; else "".
+
+    Masks (computed from integers, or near the end of float32) do not count: they are brought into range when they are narrowed.
+    """
+    if not ranges:
+        return ""
+    limit = float(ml_dtypes.finfo(narrow.numpy).max) / 4
+    values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.const is None]
+    worst = max((r for v in values if v not in exact and (r := ranges.get(v.name, 0.0)) < _EXCLUDES), default=0.0)
+    return f"reaches {worst:.1e}" if worst > limit else ""
 
 
 def is_exact(node: Node, exact: Collection[Value]) -> bool:

@@ -19,6 +19,7 @@ from aitc.kernels.group import Group
 from aitc.kernels.kernel import KERNELS, Draft, No
 from aitc.registry import load
 from aitc.schedule import memory
+from aitc.schedule.dims import dim_sources
 from aitc.schedule.groups import form_groups
 from aitc.schedule.plan import (
     ALIGNMENT,
@@ -121,7 +122,7 @@ class _Planner:
         inputs = tuple(self._port(v, Space.INPUT, v.name) for v in self.graph.inputs)
         names = self.graph.output_names or [v.name for v in self.graph.outputs]
         outputs = tuple(self._port(v, Space.OUTPUT, name) for v, name in zip(self.graph.outputs, names, strict=True))
-        dims = self._dims()
+        dims = dim_sources(self.graph, dict(self.options.dim_names))
         arena_bytes, state_bytes = self._memory()
         kernels, entries = self._kernels()
         launches = tuple(self._launch(n, s, entries[n]) for n, s in enumerate(self.scheduled))
@@ -141,25 +142,6 @@ class _Planner:
         self.buffer_of[id(self.storage(v).root)] = buffer
         use = dict(self.options.uses).get(name, "")
         return Port(name, v.type.dtype, v.shape, buffer, use if space is Space.INPUT else "")
-
-    def _dims(self) -> tuple[DimSource, ...]:
-        sources: dict[str, DimSource] = {}
-        everything: set[Symbol] = set()
-        for n, v in enumerate(self.graph.inputs):
-            for axis, d in enumerate(v.shape):
-                everything |= symbols(d)
-                if isinstance(d, Sum) and d.const == 0 and len(d.terms) == 1 and d.terms[0][1] == 1:
-                    (atom,) = d.terms[0][0] if len(d.terms[0][0]) == 1 else (None,)
-                    if isinstance(atom, Symbol) and atom.name not in sources:
-                        spelled = dict(self.options.dim_names).get(atom.name, atom.name)
-                        hi = atom.hi if atom.hi is not None else 2**31 - 1
-                        sources[atom.name] = DimSource(atom.name, spelled, n, axis, atom.lo, hi, atom.multiple_of, atom.hint)
-        missing = sorted(s.name for s in everything if s.name not in sources)
-        if missing:
-            raise AitcError(
-                Diagnostic("S02", f"no input has an axis of size {', '.join(missing)} alone, so it cannot be read from the inputs", stage="plan",
-                           help=f"fix it with --dim {missing[0]}=SIZE"), Exit.UNSUPPORTED)  # fmt: skip
-        return tuple(sources.values())
 
     def _memory(self) -> tuple[int, int]:
         """Buffers of intermediate values and scratch; returns the bytes of arena and state."""

@@ -12,6 +12,7 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 import onnx.reference
+import onnx.shape_inference
 
 BFLOAT16 = onnx.TensorProto.BFLOAT16
 FLOAT = onnx.TensorProto.FLOAT
@@ -106,6 +107,14 @@ class Reference:
         results = self._evaluator.run(self.outputs, dict(feeds))
         self.oracle = f"onnx.reference {onnx.__version__}"
         return dict(zip(self.outputs, results))
+
+
+def float_values(model: str | Path | bytes) -> list[str]:
+    """Names of the float32 results of nodes of the main graph, as far as onnx's shape inference types them."""
+    raw = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model))
+    made = {o for n in raw.graph.node for o in n.output if o}
+    inferred = onnx.shape_inference.infer_shapes(raw)
+    return [v.name for v in inferred.graph.value_info if v.name in made and v.type.tensor_type.elem_type == FLOAT]
 
 
 def _plain(array: np.ndarray, widened: bool) -> np.ndarray:
