@@ -102,7 +102,8 @@ def attention_form(node: Node, storage: StorageOf) -> AttentionForm | k.No:
         a.causal, a.softcap != 0, "none" if mask is None else "keep" if mask.type.dtype is BOOL else "add", min(align or 16, 16),
     )  # fmt: skip
     index = (k.dim_of(batch), k.dim_of(head), k.dim_of(row), k.dim_of(d))
-    return AttentionForm(node, problem, (batch, head, row, d), index, *operands, mask)
+    rows_q, rows_k, rows_v = operands
+    return AttentionForm(node, problem, (batch, head, row, d), index, rows_q, rows_k, rows_v, mask)
 
 
 def rows_struct(name: str, comment: str, h: HeadRows, parameters: Parameters, width: int) -> tuple[tuple[str, ...], str]:

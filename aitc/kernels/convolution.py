@@ -60,6 +60,11 @@ class ConvForm:
     strides: tuple[Dim, Dim, Dim, Dim]  # n, d, h, w in elements
 
 
+def static(shape: tuple[Dim, ...]) -> tuple[int, ...]:
+    """A shape that is known when compiling."""
+    return tuple(d for d in shape if isinstance(d, int))
+
+
 def three(values: tuple, fill: int) -> tuple:
     """Axes of space padded to (depth, height, width) in front."""
     return (*(fill for _ in range(3 - len(values))), *values)
@@ -79,7 +84,8 @@ def conv_form(node: Node, storage: StorageOf, depthwise: bool = False) -> ConvFo
     if not all(isinstance(d, int) for d in w.shape):
         return No("the filter has symbolic dims")
     group = a.group
-    C, K = int(w.shape[1]), int(w.shape[0]) // group  # type: ignore[arg-type]
+    filters, C, *window = static(w.shape)
+    K = filters // group
     n = coordinate("n", x.shape[0])
     c = coordinate("c", x.shape[1])
     spots = [coordinate(name, d) for name, d in zip(("d", "h", "w")[3 - space :], x.shape[2:], strict=True)]
@@ -102,10 +108,11 @@ def conv_form(node: Node, storage: StorageOf, depthwise: bool = False) -> ConvFo
         align = gcd(align, divisor(s))
     problem = ConvProblem(
         x.type.dtype.name, x.shape[0], three(tuple(x.shape[2:]), 1), three(tuple(out[2:]), 1), C, K, group,
-        three(tuple(int(d) for d in w.shape[2:]), 1), three(tuple(a.strides), 1), three(tuple(a.dilations), 1),
+        three(tuple(window), 1), three(tuple(a.strides), 1), three(tuple(a.dilations), 1),
         three(tuple(a.pads[:space]), 0), min(gcd(align, C if group > 1 and not depthwise else 1 << 20) or 16, 16),
     )  # fmt: skip
-    return ConvForm(node, problem, (g, row, col), index, root, rest, strides)  # type: ignore[arg-type]
+    n_stride, d_stride, h_stride, w_stride = strides
+    return ConvForm(node, problem, (g, row, col), index, root, rest, (n_stride, d_stride, h_stride, w_stride))
 
 
 def filter_root(node: Node) -> Value | None:

@@ -8,7 +8,7 @@ from math import gcd
 
 import numpy as np
 
-from aitc.ir.dim import ceildiv, hint, mul, product
+from aitc.ir.dim import Dim, ceildiv, hint, mul, product
 from aitc.kernels import kernel as k
 from aitc.kernels.conv_cpu import input_struct, int_struct, window_struct
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
@@ -103,7 +103,7 @@ class Depthwise(k.Kernel):
             "", k.banner(group), (header, "aitc/generic/element.h"), "int64_t", (), (store,), (sizes, window, x, filters),
             k.entry_parameters(parameters), config.threads, call,
         )  # fmt: skip
-        blocks = 1
+        blocks: Dim = 1
         if config.threads:
             work = product((p.N, p.output[0], p.output[1], ceildiv(p.output[2], config.pixels), p.group // config.V))
             blocks = ceildiv(work, config.threads)

@@ -82,7 +82,7 @@ def load_functor(
     c_type = c_type or v.type.dtype.compute_c
     inside = group.inside - {group.anchor}
     best: tuple[int, Parameters, FunctorText] | None = None
-    sources = [w for w in group.inputs] or [v]
+    sources = list(group.inputs) or [v]
     for width in [w for w in widths(sources, target) if w <= widest]:
         trial = parameters.clone()
         builder = FunctorBuilder(inside, vector, width, trial, storage)
@@ -187,9 +187,9 @@ def matrix_struct(name: str, comment: str, m: Matrix, majors: tuple[str, str], p
         if value is not None:
             init.append(value)
     offset = c_expr(m.rest, spell)
-    for d in dims:
-        lines.append(f"  int64_t {d};")
-        init.append(d)
+    for name_ in dims:
+        lines.append(f"  int64_t {name_};")
+        init.append(name_)
     shown = "batch" if any(s.name == "@batch" for s in symbols(m.rest)) else "/*batch*/"
     lines.append(f"  AITC_FN const {c_type}* matrix(int {shown}) const {{ return data{'' if offset == '0' else ' + ' + offset}; }}")
     lines.append("};")

@@ -32,11 +32,13 @@ def _merge(graph: Graph) -> int:
         bias = _bias(graph, node)
         if _pointwise_follows(bias or node):
             continue
-        families.setdefault((node.input, int(w.const.shape[0]), str(w.const.dtype), bias is not None), []).append((node, bias))
+        families.setdefault((node.input, int(w.const.shape[0]), str(w.const.dtype), bias is not None), []).append(
+            (node, bias)
+        )
     merged = 0
     made: list[Node] = []
     for family in families.values():
-        if len(family) > 1 and sum(n.inputs[1].const.nbytes for n, _ in family) <= LIMIT:  # type: ignore[union-attr]
+        if len(family) > 1 and sum(_weight(n).nbytes for n, _ in family) <= LIMIT:
             made += _rewrite(graph, family)
             merged += len(family) - 1
     if merged:
@@ -56,7 +58,7 @@ def _bias(graph: Graph, node: Node) -> Node | None:
     if other is None or other is node.output or other.const is None:
         return None
     row = other.const
-    return user if row.size == row.shape[-1:][0] == node.output.shape[-1] and row.ndim >= 1 else None
+    return user if row.ndim >= 1 and row.size == row.shape[-1] == node.output.shape[-1] else None
 
 
 def _pointwise_follows(node: Node) -> bool:
@@ -74,7 +76,7 @@ def _rewrite(graph: Graph, family: list[tuple[Node, Node | None]]) -> list[Node]
     first = family[0][0]
     locs = dict.fromkeys(loc for pair in family for n in pair if n is not None for loc in n.locs)
     b = Builder(graph, locs, place=False)
-    weights = np.concatenate([n.inputs[1].const for n, _ in family], axis=1)  # type: ignore[union-attr]
+    weights = np.concatenate([_weight(n) for n, _ in family], axis=1)
     y = b.op("MatMul", first.input, b.constant(weights, name="merged"))
     if family[0][1] is not None:
         rows = np.concatenate([_row(n, bias) for n, bias in family])
@@ -91,6 +93,12 @@ def _rewrite(graph: Graph, family: list[tuple[Node, Node | None]]) -> list[Node]
         graph.replace_uses(last.output, part)
         start += width
     return b.made
+
+
+def _weight(node: Node) -> np.ndarray:
+    w = node.inputs[1]
+    assert w is not None and w.const is not None
+    return w.const
 
 
 def _row(node: Node, bias: Node | None) -> np.ndarray:

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir import dtype as dt
-from aitc.ir.dim import Dim, Sum, Symbol, product, symbols, transform
+from aitc.ir.dim import Dim, Sum, product, transform
 from aitc.ir.graph import Graph, Value
 from aitc.kernels.functor import Line, dim_name
 from aitc.kernels.group import Group
@@ -26,7 +25,6 @@ from aitc.schedule.plan import (
     Arg,
     Buffer,
     DimArg,
-    DimSource,
     KernelSource,
     Launch,
     Plan,

@@ -96,7 +96,7 @@ def pad(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     for axis in range(rank):
         i = index[axis] - a.pads[axis]
         source.append(i)
-        tests = []
+        tests: list[tuple[str, Dim]] = []
         extent = x.shape[axis]
         if bounds(a.pads[axis])[1] > 0:
             tests.append((">= 0", 0))

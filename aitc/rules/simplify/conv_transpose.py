@@ -6,15 +6,17 @@ phases are computed at once as channels (a, k), and views interleave them.
 
 from __future__ import annotations
 
+from math import prod
+
 from aitc.ir.builder import Builder
-from aitc.ir.dim import Dim, bounds, product
+from aitc.ir.dim import Dim, bounds
 from aitc.ir.graph import Node, Value
 from aitc.ir.rewrite import SIMPLIFY, Match, Outcome, Rule
 
 
 def _match(node: Node) -> Outcome:
     w = node.inputs[1]
-    if w is None or not all(isinstance(d, int) for d in w.shape):
+    if w is None or not all(isinstance(d, int) for d in (*w.shape, *node.attrs.pads)):
         return None
     return Match()
 
@@ -30,7 +32,7 @@ def _filters(b: Builder, node: Node, taps: list[int]) -> Value:
     a, w = node.attrs, node.inputs[1]
     assert w is not None
     n = len(a.strides)
-    c, k, *window = (int(d) for d in w.shape)  # type: ignore[arg-type]
+    c, k, *window = _static(w.shape)
     if any(d > 1 for d in a.dilations):  # zeros between the taps
         apart = [m for r, d in zip(window, a.dilations, strict=True) for m in (r, d)]
         w = b.op("Reshape", w, shape=(c, k, *(m for r in window for m in (r, 1))))
@@ -51,16 +53,15 @@ def _filters(b: Builder, node: Node, taps: list[int]) -> Value:
         starts[axis], steps[axis] = t - 1, -1
     w = b.op("Slice", w, starts=tuple(starts), sizes=w.shape, steps=tuple(steps))
     w = b.op("Transpose", w, perm=(0, *(t + 1 for t in at_taps), 2, 1, *at_taps))
-    phases = int(product(a.strides))  # type: ignore[call-overload]
-    return b.op("Reshape", w, shape=(g * phases * k, c // g, *taps))
+    return b.op("Reshape", w, shape=(g * prod(a.strides) * k, c // g, *taps))
 
 
 def _rewrite(b: Builder, node: Node, found: object) -> Value:
     a, x, w = node.attrs, node.input, node.inputs[1]
     assert w is not None
     n, g = len(a.strides), a.group
-    k = int(w.shape[1])  # type: ignore[arg-type]
-    reach = [(int(r) - 1) * d + 1 for r, d in zip(w.shape[2:], a.dilations, strict=True)]  # type: ignore[arg-type]
+    _, k, *window = _static(w.shape)
+    reach = [(r - 1) * d + 1 for r, d in zip(window, a.dilations, strict=True)]
     taps = [-(-r // s) for r, s in zip(reach, a.strides, strict=True)]
     edge = tuple(t - 1 for t in taps)
     y = b.op("Conv", x, _filters(b, node, taps), strides=(1,) * n, pads=(*edge, *edge), dilations=(1,) * n, group=g)
@@ -75,16 +76,21 @@ def _rewrite(b: Builder, node: Node, found: object) -> Value:
 def _crop(b: Builder, y: Value, wanted: tuple[Dim, ...], begins: tuple[Dim, ...]) -> Value:
     """The part of ``y`` from ``begins`` on; zeros where it has no such elements."""
     n = len(begins)
-    before = [max(0, -int(p)) for p in begins]  # type: ignore[arg-type]
+    begin = _static(begins)
+    before = [max(0, -p) for p in begin]
     after: list[int] = []
     for i in range(n):
-        missing = wanted[2 + i] - before[i] - (y.shape[2 + i] - max(0, int(begins[i])))  # type: ignore[arg-type]
-        after.append(max(0, int(bounds(missing)[1])) if bounds(missing)[1] != float("inf") else 0)
-    starts = (0, 0, *(max(0, int(p)) for p in begins))  # type: ignore[arg-type]
+        missing = bounds(wanted[2 + i] - before[i] - (y.shape[2 + i] - max(0, begin[i])))[1]
+        after.append(max(0, int(missing)) if missing != float("inf") else 0)
+    starts = (0, 0, *(max(0, p) for p in begin))
     sizes = (*wanted[:2], *(wanted[2 + i] - before[i] - after[i] for i in range(n)))
     if sizes != tuple(y.shape) or any(starts):
         y = b.op("Slice", y, starts=starts, sizes=sizes, steps=(1,) * (n + 2))
     return _padded(b, y, [0, 0, *before], [0, 0, *after])
+
+
+def _static(dims: tuple[Dim, ...]) -> tuple[int, ...]:
+    return tuple(d for d in dims if isinstance(d, int))
 
 
 SIMPLIFY.add(
