@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import traceback
@@ -63,6 +64,13 @@ def seconds(s: float) -> str:
     return f"{s:.1f} s" if s < 90 else f"{int(s) // 60} min {int(s) % 60:02d} s"
 
 
+
+
+def short(what: str) -> str:
+    """Ninja's word for an object, without folders: ``avx2 conv_3`` for CMakeFiles/kernels_avx2.dir/kernels/conv_3.cpp.o."""
+    host = re.search(r"CMakeFiles/(?:kernels_)?(\w+)\.dir/(?:.*/)?(\w+)\.\w+\.o\b", what)
+    device = re.search(r"\bkernels/(\w+)\.\w+$", what)
+    return f"{host.group(1)} {host.group(2)}" if host else device.group(1) if device else what
 
 
 class Display:
@@ -131,6 +139,7 @@ class Display:
 
     def step(self, done: int, total: int, what: str = "") -> None:
         interrupt.check()
+        what = short(what)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=total, what=what[:40])
         elif time.monotonic() - self._said > 5 or (self.verbose and done):

@@ -90,7 +90,7 @@ def lines(result: Result) -> list[str]:
     report = result.report
     if not report:
         return [f"{result.name}: stopped after {list(result.seconds)[-1]}"]
-    files = ", ".join(report["files"])
+    files = ", ".join([*report["files"], f"{report['name']}.json", "src/"])
     launches, kernels = len(report["launches"]), report["kernels"]["files"]
     return [
         f"{result.output}: {files}",
