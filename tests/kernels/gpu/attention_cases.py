@@ -78,6 +78,10 @@ def attention(
         d, dv, size = -(-D // 4) * 4, -(-DV // 4) * 4, 8 if dtype == "f64" else 4
         smem = (tile[0] * (d + 4) + tile[1] * (max(d, dv) + 4) + tile[0] * (tile[1] + 4)) * size
         threads, text = tile[0] // tile[2] * 16, f"AttentionSimtTile<{tile[0]}, {tile[1]}, {tile[2]}>"
+    elif kernel == "attention_cdna":
+        d, dv = -(-D // 16) * 16, -(-DV // 32) * 32
+        smem = tile[1] * (2 * d + 16) + dv * (2 * tile[1] + 16)
+        threads, text = 64 * tile[2], f"AttentionCdnaTile<{tile[1]}, {tile[2]}>"
     else:
         d, dv = -(-D // 16) * 16, -(-DV // 16) * 16
         smem = max(2 * (tile[0] * d + tile[1] * d + tile[1] * dv), tile[2] * 16 * (dv + 8) * 4)
@@ -125,7 +129,7 @@ struct Store {{
     store<V>(y + ((int64_t(batch) * queries + row) * {heads} + head) * {DV} + d, r);
   }}
 }};
-using Kernel = {'AttentionSimt' if simt else 'AttentionSm80'}<{text}, Shape, Q>;
+using Kernel = {''.join(part.title() for part in kernel.split('_'))}<{text}, Shape, Q>;
 static_assert(Kernel::threads == {threads} && Kernel::smem_bytes == {smem}, "threads and shared memory");
 AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, const {ct}* v, const {ct}* mask, {ct}* y, int N, int queries, int keys) {{
   {kernel}<{'true' if causal else 'false'}, {text}>(Shape{{N, queries, keys, keys - queries}}, Q{{q}}, K{{k}}, V{{v}}, {'NoMask{}' if mask == 'none' else 'Mask{mask}'}, Store{{y, queries}});
@@ -141,7 +145,7 @@ AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, con
         threads=threads,
         smem_bytes=smem,
         arguments=(*arguments, Input(m, dtype), Output(y, dtype, tolerance), Scalar(batch), Scalar(queries), Scalar(keys)),
-        warp=0 if simt else 32,
+        warp={"attention_simt": 0, "attention_cdna": 64}.get(kernel, 32),
     )
 
 
@@ -173,3 +177,11 @@ def simt_cases() -> Iterator[Problem]:
         yield from _problems("attention_simt", dtype, (32, 32, 2), (64, 32, 4), (16, 32, 1))
     yield attention("attention_simt", (32, 32, 2), 1, 2, 33, 45, 13, 7, dtype="f64", mask="full")
     yield attention("attention_simt", (16, 64, 1), 1, 3, 5, 100, 64, kv_heads=1, dtype="f32")
+
+
+def cdna_cases() -> Iterator[Problem]:
+    """The same by MFMA; the tile's first number is 32 queries for each of its waves."""
+    for dtype in ("f16", "bf16"):
+        yield from _problems("attention_cdna", dtype, (64, 64, 2), (128, 32, 4), (64, 32, 2))
+    yield attention("attention_cdna", (32, 64, 1), 1, 3, 5, 100, 64, kv_heads=1)
+    yield attention("attention_cdna", (64, 64, 2), 1, 1, 17, 50, 9)

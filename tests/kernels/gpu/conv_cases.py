@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .gemm_cases import SIMT_TILES, SimtTile, Sm80Tile, largest_power, zeros
+from .gemm_cases import SIMT_TILES, AnyTile, CdnaTile, SimtTile, Sm80Tile, largest_power, zeros
 from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
 
 Triple = tuple[int, int, int]
@@ -30,7 +30,7 @@ def reference(x: np.ndarray, w: np.ndarray, stride: Triple, dilation: Triple, pa
 
 def conv(
     name: str,
-    tile: Sm80Tile | SimtTile,
+    tile: AnyTile,
     n: int,
     size: Triple,
     c: int,
@@ -47,7 +47,7 @@ def conv(
 ) -> Problem:
     """A convolution of (n, *size, groups c) with `k` filters a group. `extra_channels`: the input is a slice of a wider tensor. `light`: shapes only."""
     rng = np.random.default_rng(n + c + k)
-    simt = isinstance(tile, SimtTile)
+    simt, cdna = isinstance(tile, SimtTile), isinstance(tile, CdnaTile)
     out = tuple((e + 2 * p - (f - 1) * di - 1) // st + 1 for e, p, f, di, st in zip(size, pad, window, dilation, stride, strict=True))
     depth, total = window[0] * window[1] * window[2] * c, groups * c + extra_channels
     if light:
@@ -76,7 +76,7 @@ def conv(
     rest = ", ".join(
         f"{what}_{axis} = {v}" for what, vs in (("stride", stride), ("dilation", dilation), ("pad", pad)) for axis, v in zip("dhw", vs, strict=True)
     )
-    kernel = "conv_simt" if simt else "conv_sm80"
+    kernel = "conv_simt" if simt else "conv_cdna" if cdna else "conv_sm80"
     source = f"""#include "aitc/gpu/{kernel}.h"
 using namespace aitc;
 struct Shape {{
@@ -111,7 +111,7 @@ struct Store {{
     store<V>(out + row * {groups * k} + group * {k} + col, r);
   }}
 }};
-using Kernel = {'ConvSimt' if simt else 'ConvSm80'}<{tile.text}, Shape, Window, X, Filter>;
+using Kernel = {'ConvSimt' if simt else 'ConvCdna' if cdna else 'ConvSm80'}<{tile.text}, Shape, Window, X, Filter>;
 static_assert(Kernel::threads == {tile.threads}, "threads");
 static_assert(Kernel::smem_bytes == {tile.smem_bytes(element)}, "shared memory");
 AITC_KERNEL({tile.threads}) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* w, const {ct}* bias, {ct}* y, int N) {{
@@ -126,12 +126,12 @@ AITC_KERNEL({tile.threads}) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* w, 
         blocks=-(-rows // tile.BM) * -(-k // tile.BN) * groups,
         threads=tile.threads,
         smem_bytes=tile.smem_bytes(element),
-        arguments=(Input(stored, dtype), Input(w, dtype), Input(bias, dtype), Output(y, dtype, 2e-3 if dtype == "f32" and not simt else None), Scalar(n)),
-        warp=0 if simt else 32,
+        arguments=(Input(stored, dtype), Input(w, dtype), Input(bias, dtype), Output(y, dtype, 2e-3 if dtype == "f32" and kernel == "conv_sm80" else None), Scalar(n)),
+        warp=0 if simt else 64 if cdna else 32,
     )
 
 
-def _problems(kernel: str, tile: Sm80Tile | SimtTile, dtype: str) -> Iterator[Problem]:
+def _problems(kernel: str, tile: AnyTile, dtype: str) -> Iterator[Problem]:
     def make(label: str, *args: object, **kw: object) -> Problem:
         return conv(f"{kernel} {dtype} {label}", tile, *args, dtype=dtype, **kw)  # type: ignore[arg-type]
 
@@ -161,3 +161,10 @@ def simt_cases() -> Iterator[Problem]:
     yield from _problems("conv_simt", SIMT_TILES[1], "f32")
     yield from _problems("conv_simt", SIMT_TILES[0], "f16")
     yield from _problems("conv_simt", SIMT_TILES[2], "f64")
+
+
+def cdna_cases() -> Iterator[Problem]:
+    """The same by MFMA."""
+    yield from _problems("conv_cdna", CdnaTile(64, 64, 32, 2, 2), "f16")
+    yield from _problems("conv_cdna", CdnaTile(128, 64, 32, 2, 2), "bf16")
+    yield from _problems("conv_cdna", CdnaTile(64, 32, 32, 2, 1), "f32")

@@ -67,6 +67,34 @@ class SimtTile:
 
 
 @dataclass(frozen=True, slots=True)
+class CdnaTile:
+    """The arguments of CdnaTile<> in tile_cdna.h."""
+
+    BM: int
+    BN: int
+    BK: int
+    warps_m: int
+    warps_n: int
+
+    @property
+    def text(self) -> str:
+        """As written in a source."""
+        return f"CdnaTile<{self.BM}, {self.BN}, {self.BK}, {self.warps_m}, {self.warps_n}>"
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return 64 * self.warps_m * self.warps_n
+
+    def smem_bytes(self, element_bytes: int) -> int:
+        """The formula that tile_cdna.h documents."""
+        return max(2 * (self.BM + self.BN) * (self.BK * element_bytes + 16), self.warps_m * self.warps_n * 32 * 36 * 4)
+
+
+AnyTile = Sm80Tile | SimtTile | CdnaTile
+
+
+@dataclass(frozen=True, slots=True)
 class GemvTile:
     """The arguments of GemvK<> or GemvN<> in gemv.h: `width` is cols or across."""
 
@@ -117,7 +145,7 @@ def zeros(*shape: int) -> np.ndarray:
 
 def gemm(
     name: str,
-    tile: Sm80Tile | SimtTile | GemvTile,
+    tile: AnyTile | GemvTile,
     M: int,
     N: int,
     K: int,
@@ -137,9 +165,9 @@ def gemm(
     `light`: shapes only, for timing; nothing is drawn or computed.
     """
     rng = np.random.default_rng(seed + M * 7 + N * 3 + K)
-    gemv = isinstance(tile, GemvTile)
+    gemv, cdna = isinstance(tile, GemvTile), isinstance(tile, CdnaTile)
     simt = isinstance(tile, SimtTile) or gemv
-    kernel = f"gemv_{tile.form.lower()}" if isinstance(tile, GemvTile) else "gemm_simt" if simt else "gemm_sm80"
+    kernel = f"gemv_{tile.form.lower()}" if isinstance(tile, GemvTile) else "gemm_simt" if simt else "gemm_cdna" if cdna else "gemm_sm80"
     out_dtype = out_dtype or dtype
     integer = dtype in ("i8", "u8", "i32", "i64")
     draw = (lambda *s: rng.integers(-8, 8, s)) if integer else (lambda *s: rng.standard_normal(s))
@@ -174,7 +202,7 @@ def gemm(
     init = (lambda v: "") if dynamic else (lambda v: f" = {v}")
     bias = epilogue == "bias"
     smem = tile.smem_bytes(8 if acc in ("double", "int64_t") else 4 if simt else SIZES[dtype])
-    check = f"""using Kernel = {'GemmSimt' if simt else 'GemmSm80'}<{tile.text}, Shape, A, B>;
+    check = f"""using Kernel = {'GemmSimt' if simt else 'GemmCdna' if cdna else 'GemmSm80'}<{tile.text}, Shape, A, B>;
 static_assert(Kernel::threads == {tile.threads} && Kernel::smem_bytes == {smem}, "threads and shared memory");
 """
     if gemv:
@@ -222,7 +250,7 @@ struct Store {{
 """
     bias_values = zeros(N) if light else rounded(draw(N), out_dtype)
     expected = zeros(batch, M, N) if light else np.matmul(a.astype(np.float64), b.astype(np.float64)) + (bias_values if bias else 0)
-    tolerance = 2e-3 if dtype == "f32" and not simt else None
+    tolerance = 2e-3 if dtype == "f32" and kernel == "gemm_sm80" else None
     if integer and not light:
         expected = expected.astype(np.int64)
     blocks = -(-M // tile.BM) * -(-N // tile.BN) * batch
@@ -234,7 +262,7 @@ struct Store {{
         threads=tile.threads,
         smem_bytes=smem,
         arguments=(Input(a_flat, dtype), Input(b_flat, dtype), Input(bias_values, out_dtype), Output(expected, out_dtype, tolerance), Scalar(M), Scalar(N), Scalar(K)),
-        warp=tile.warp if isinstance(tile, GemvTile) else 0 if simt else 32,
+        warp=tile.warp if isinstance(tile, GemvTile) else 0 if simt else 64 if cdna else 32,
     )
 
 
@@ -303,3 +331,21 @@ def gemv_cases() -> Iterator[Problem]:
             yield gemm(f"gemv_k {dtype} {M} odd", GemvTile("K", 1 if M == 1 else 8, 1, 4, 2), M, 33, 101, dtype, ("M", "K"), batch=2)
             yield gemm(f"gemv_n {dtype} {M}", GemvTile("N", 1 if M == 1 else 4, min(v, 4), 8, 4), M, 24 * v, 77, dtype, ("K", "N"), epilogue="bias")
             yield gemm(f"gemv_n {dtype} {M} odd", GemvTile("N", 1 if M == 1 else 8, 1, 32, 1), M, 33, 101, dtype, ("M", "N"), batch=2)
+
+
+def cdna_cases() -> Iterator[Problem]:
+    """Every tile at odd sizes, every pair of majors."""
+    for dtype, tiles in {
+        "f16": (CdnaTile(128, 128, 32, 2, 2), CdnaTile(64, 64, 64, 2, 2), CdnaTile(32, 64, 64, 1, 2)),
+        "bf16": (CdnaTile(64, 64, 32, 2, 1),),
+        "f32": (CdnaTile(128, 128, 16, 2, 2), CdnaTile(64, 64, 32, 2, 2)),
+    }.items():
+        for t in tiles:
+            tag = f"gemm_cdna {dtype} {t.text[9:-1].replace(', ', 'x')}"
+            yield gemm(f"{tag} odd", t, t.BM + 1, t.BN - 1, t.BK * 3 + 1, dtype, epilogue="bias")
+            yield gemm(f"{tag} aligned", t, t.BM - 8, t.BN + 8, t.BK * 5 + 8, dtype, ("K", "K"), epilogue="bias", dynamic=False)
+        t = tiles[-1]
+        for majors in (("K", "K"), ("K", "N"), ("M", "K"), ("M", "N"), ("none", "none")):
+            yield gemm(f"gemm_cdna {dtype} A {majors[0]} B {majors[1]}", t, 72, 136, 104, dtype, majors)
+        yield gemm(f"gemm_cdna {dtype} batch", t, 65, 40, 72, dtype, batch=3, pad=8)
+        yield gemm(f"gemm_cdna {dtype} 1", t, 1, 1, 1, dtype)

@@ -6,37 +6,9 @@
 // Filter>::smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN) * sizeof(accumulator). Good tiles: as gemm_simt.h. Example: conv_sm80.h with the last line
 //     conv_simt<SimtTile<64, 64, 16, 4, 4>>(Shape{N}, Window{}, X{x}, Filter{w}, Store{bias, y});
 #pragma once
-#include "aitc/gpu/image.h"
-#include "aitc/gpu/simt.h"
+#include "aitc/gpu/patch_source.h"
 
 AITC_BEGIN
-
-template <class X, class Shape, class Window, class Acc> struct PatchSource {
-  using T = typename X::type;
-  static constexpr bool along_k = true;
-  static constexpr int width = min_of(X::width, min_of(4, 16 / int(sizeof(T))));
-  X x;
-  Shape shape;
-  Window window;
-  const T* base;
-  int row0;
-
-  AITC_FN PatchSource(const Shape& s, const Window& w, const X& x_, int group, int first) : x(x_), shape(s), window(w), base(x_.data + int64_t(group) * s.C), row0(first) {}
-  template <int W> AITC_FN void piece(int row, int k, Acc (&values)[W]) const {
-    Pixel pixel;
-    pixel.set(shape, window, x, row0 + row);
-    Tap tap;
-    tap.set(shape, window, x, k);
-    if (tap.inside(shape, pixel)) {
-      const auto v = load<W>(base + pixel.offset + tap.offset);
-      AITC_UNROLL
-      for (int e = 0; e < W; ++e) values[e] = convert<Acc>(v[e]);
-    } else {
-      AITC_UNROLL
-      for (int e = 0; e < W; ++e) values[e] = Acc(0);
-    }
-  }
-};
 
 template <class Tile, class Shape, class Window, class X, class Filter> struct ConvSimt {
   using Acc = accumulator_t<typename X::type>;

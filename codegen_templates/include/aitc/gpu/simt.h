@@ -53,10 +53,10 @@ template <class Acc, int Extent, int BK, int Threads, int width, bool along_k> s
 };
 
 // An operand matrix in global memory as a source.
-template <class Operand, class Acc, bool IsA> struct SimtMatrix {
+template <class Operand, class Acc, bool IsA, int Widest = 4> struct SimtMatrix {
   using T = typename Operand::type;
   static constexpr bool along_k = Operand::major == Major::K || Operand::major == Major::none;
-  static constexpr int width = Operand::major == Major::none ? 1 : min_of(Operand::width, min_of(4, 16 / int(sizeof(T))));
+  static constexpr int width = Operand::major == Major::none ? 1 : min_of(Operand::width, min_of(Widest, 16 / int(sizeof(T))));
   Operand operand;
   const T* base;
   int outer0, outer_end, k_end;
@@ -72,7 +72,7 @@ template <class Operand, class Acc, bool IsA> struct SimtMatrix {
       for (int e = 0; e < W; ++e) x[e] = convert<Acc>(v[e]);
     } else {
       AITC_UNROLL
-      for (int e = 0; e < W; ++e) x[e] = Acc(0);
+      for (int e = 0; e < W; ++e) x[e] = convert<Acc>(0);
     }
   }
 };

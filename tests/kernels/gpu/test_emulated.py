@@ -1,0 +1,57 @@
+"""A cross-section of the GPU kernels' problems on the emulator: NVIDIA's with 32 lanes a warp, and what is not bound to them with 64 too.
+
+run_on_device.py runs all problems on a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from . import emulated
+from .cases import GENERATORS
+from .problem import Output, Problem, initial_bytes, judge
+
+PICK = {"gemm_sm80": 9, "gemm_simt": 17, "gemv": 11, "conv_sm80": 5, "conv_simt": 6, "attention_sm80": 5, "attention_simt": 8, "gemm_cdna": 5, "conv_cdna": 5}
+"""Every how many-th problem of a kernel is run here (the others: every seventh)."""
+
+
+def _chosen() -> Iterator[tuple[Problem, int]]:
+    for kernel, make in GENERATORS.items():
+        for index, problem in enumerate(make()):
+            if index % PICK.get(kernel, 7) == 0:
+                yield problem, problem.warp or (32 if index % 2 else 64)
+
+
+@pytest.mark.parametrize(("problem", "warp"), [pytest.param(p, w, id=f"{p.name} warp {w}") for p, w in _chosen()])
+def test_kernel(problem: Problem, warp: int) -> None:
+    verdict = emulated.run(problem, warp)
+    assert verdict.good, verdict.faults
+
+
+def _correct_bytes(problem: Problem) -> list[np.ndarray]:
+    """The buffers as a right kernel would leave them."""
+    from .problem import Scalar, encode, with_rims
+
+    buffers = [a for a in problem.arguments if not isinstance(a, Scalar)]
+    return [with_rims(encode(a.expected, a.dtype)) if isinstance(a, Output) else initial_bytes(a) for a in buffers]
+
+
+@pytest.mark.parametrize("damage", ["none", "value", "unwritten", "outside", "input"])
+def test_the_judge_sees(damage: str) -> None:
+    problem = next(p for p in GENERATORS["gemm_simt"]() if "f32 33" in p.name)
+    after = _correct_bytes(problem)
+    if damage == "value":
+        after[-1][512 + 2 :: 4096][:1] ^= 0x40
+    elif damage == "unwritten":
+        after[-1][512:516] = 0xFF
+    elif damage == "outside":
+        after[-1][-1] = 0
+    elif damage == "input":
+        after[0][600] ^= 1
+    verdict = judge(problem, after)
+    assert verdict.good == (damage == "none"), (damage, verdict)
+    assert dataclasses.asdict(verdict)["name"] == problem.name
