@@ -11,7 +11,7 @@ import onnx
 from aitc.errors import Diagnostic, Loc
 from aitc.importer.check import normalized
 from aitc.ir.graph import Value
-from aitc.ops.declare import IMPORTERS
+from aitc.ops.declare import IMPORTERS, Unsupported
 
 if TYPE_CHECKING:
     from aitc.importer.walk import Environment, Walker
@@ -85,6 +85,8 @@ def inline_schema(
             _best(schema.context_dependent_function_opset_versions, version), _explicit(node, given).SerializeToString(), types
         )
     function.ParseFromString(body)
+    if not function.node and function.ByteSize() == 0:  # ONNX gives a body only for inputs that it knows enough about
+        raise Unsupported("the shapes of its inputs must be known at compile time", "bind their dims with --dim or --input")
     defaults = {n: onnx.helper.get_attribute_value(a.default_value) for n, a in schema.attributes.items() if a.default_value.name}
     defaults = {k: v.decode() if isinstance(v, bytes) else tuple(v) if isinstance(v, list) else v for k, v in defaults.items()}
     return inline(walker, function, node, inputs, {**defaults, **given}, outer, _versions(schema, domain, version, outer.opsets))

@@ -13,6 +13,7 @@ from aitc.ir.graph import Value
 from aitc.ops import declare
 from aitc.ops.contract import matmul
 from aitc.ops.declare import Scope, Unsupported, UseBody, cast, onnx_op, transpose
+from aitc.ops.sample import size_of
 
 MS = "com.microsoft"
 
@@ -51,10 +52,10 @@ def combine(b: Scope, mask: Value | None, allowed: Value | None, like: Value) ->
 def attend(b: Scope, q: Value, k: Value, v: Value, mask: Value | None, scale: float | None, causal: bool = False, softcap: float = 0.0) -> Value:
     """Attention on [B, H, S, D]; rows that see no key are 0. ``causal`` is the core op's: the last query sees all keys."""
     size = q.shape[-1]
-    if not scale:
-        if not isinstance(size, int):
-            raise Unsupported("a symbolic head size", "bind it with --dim")
+    if not scale and isinstance(size, int):
         scale = 1 / math.sqrt(size)
+    elif not scale:
+        q, scale = b.op("Mul", q, b.op("Rsqrt", size_of(b, size, q.type.dtype))), 1.0
     if mask is not None and mask.type.rank < 4:
         mask = declare.reshape(b, mask, (*([1] * (4 - mask.type.rank)), *mask.shape))
     if mask is not None and mask.type.dtype is not BOOL:
@@ -100,19 +101,19 @@ def attention(
         if right_window_size >= 0:
             allowed = both(b, allowed, b.op("GreaterOrEqual", behind, b.constant(-right_window_size, np.int64)))
     if attn_mask is not None:
-        attn_mask = _filled(b, attn_mask, keys)
+        attn_mask = _filled(b, attn_mask, keys, nonpad_kv_seqlen is not None)
     y = attend(b, q, k, v, combine(b, attn_mask, allowed, q), scale, causal, softcap)
     return (join_heads(b, y) if flat else y), k if b.wants(1) else None, v if b.wants(2) else None
 
 
-def _filled(b: Scope, mask: Value, keys: Dim) -> Value:
-    """A mask shorter than the keys, filled up with "no"."""
+def _filled(b: Scope, mask: Value, keys: Dim, padded: bool) -> Value:
+    """A mask shorter than the keys, filled up with "no". Sizes of different names are taken for equal, unless the keys are ``padded``."""
     have = mask.shape[-1]
-    if have == keys or have == 1 or not isinstance(have, int) or not isinstance(keys, int):
+    if have == keys or have == 1 or not (padded or isinstance(have, int) and isinstance(keys, int)):
         return mask
     filler = b.constant(False, np.bool_) if mask.type.dtype is BOOL else b.like(-math.inf, mask)
     rank = mask.type.rank
-    return b.op("Pad", mask, filler, pads=(*([0] * (2 * rank - 1)), keys - have), mode="constant")
+    return b.op("Pad", mask, filler, pads=(*([0] * (2 * rank - 1)), d.add(keys, d.mul(have, -1))), mode="constant")
 
 
 # --- com.microsoft -------------------------------------------------------------------------------------------------------

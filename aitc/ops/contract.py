@@ -254,6 +254,30 @@ def conv(
     return convolution(b, x, w, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
 
 
+@onnx_op("CausalConvWithState")
+def causal_conv_with_state(
+    b: Scope, x: Value, w: Value, bias: Value | None = None, past: Value | None = None, *, activation: str = "none"
+) -> tuple[Value, ...]:
+    """A depthwise convolution over x [B, C, L] with the k - 1 positions before it in front; gives them for the next call too."""
+    if activation not in ("none", "silu", "swish"):
+        raise ValueError(f"activation {activation!r}")
+    batch, channels, _ = x.shape
+    if not isinstance(channels, int):
+        raise Unsupported("a symbolic number of channels", "bind it with --dim")
+    before = d.add(w.shape[2], -1)
+    if past is None:
+        padded = x if before == 0 else b.op("Pad", x, b.like(0, x), pads=(0, 0, before, 0, 0, 0), mode="constant")
+    else:
+        padded = b.op("Concat", past, x, axis=2)
+    y = b.op("Conv", padded, w, strides=(1,), pads=(0, 0), dilations=(1,), group=channels)
+    if bias is not None:
+        y = b.op("Add", y, along_channel(b, bias, 3))
+    if activation != "none":
+        y = b.op("Silu", y)
+    start = d.add(padded.shape[2], d.mul(before, -1))
+    return y, declare.slice_axis(b, padded, 2, start, before)
+
+
 @onnx_op("Col2Im")
 def col2im(
     b: Scope, x: Value, image_shape: Value, block_shape: Value, *, dilations: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,

@@ -201,7 +201,7 @@ def _recurrent(op: str, gates: int, defaults: tuple[str, ...]) -> Any:
             c0 = None if c0 is None else transpose(b, c0, (1, 0, 2))
         steps, batch, size = x.shape
         hidden = r.shape[2]
-        if w.shape[0] != n or r.shape[0] != n:
+        if any(isinstance(s, int) and s != n for s in (w.shape[0], r.shape[0])):
             raise ValueError(f"direction {direction} with W {w.type}")
         rows = declare.reshape(b, x, (1, d.mul(steps, batch), size))
         gx = declare.reshape(b, b.op("MatMul", rows, transpose(b, w, (0, 2, 1))), (n, steps, batch, d.mul(hidden, gates)))

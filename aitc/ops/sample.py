@@ -15,7 +15,7 @@ from aitc.ir.dim import Dim
 from aitc.ir.dtype import F32, F64, I64, DType
 from aitc.ir.graph import Value
 from aitc.ops import declare, runtime
-from aitc.ops.declare import Scope, cast, onnx_op, transpose
+from aitc.ops.declare import Scope, Unsupported, cast, onnx_op, transpose
 
 
 def number(b: Scope, x: float, dtype: DType = F32) -> Value:
@@ -317,7 +317,9 @@ def deform_conv(
     """Columns sampled at the shifted places, times the filters."""
     n, c, *space = x.shape
     k = len(space)
-    window = [int(s) for s in w.shape[2:]]  # type: ignore[arg-type]
+    window = [s for s in w.shape[2:] if isinstance(s, int)]
+    if len(window) != k:
+        raise Unsupported(f"a filter of symbolic size: {w.type}", "bind its dims with --dim")
     taps = int(np.prod(window))
     dilations, strides, pads = dilations or (1,) * k, strides or (1,) * k, pads or (0,) * (2 * k)
     out = offset.shape[2:]
