@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 import ml_dtypes
+import ml_dtypes
 import numpy as np
 
 from aitc.errors import AitcError, Diagnostic, Exit
@@ -157,6 +158,7 @@ def _unfit(array: np.ndarray, narrow: DType) -> bool:
 
 def overflows(array: np.ndarray | None, narrow: DType) -> bool:
     """Whether a constant has finite elements beyond the narrow type's range."""
-    if array is None or array.dtype == object or narrow.name != "f16" or array.size == 0:
+    if array is None or array.dtype == object or array.size == 0:
         return False
-    return bool(np.any(np.isfinite(array) & (np.abs(array) > 65504)))
+    limit = float(ml_dtypes.finfo(narrow.numpy).max)
+    return bool(np.any(np.isfinite(array) & (np.abs(array) > limit)))

@@ -84,6 +84,21 @@ def test_the_stages_keep_the_values(graph: Graph) -> None:
     keeps(graph, all_stages)
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@QUICK
+@given(graph=graphs())
+def test_narrowing_keeps_the_types_of_inputs_and_outputs(precision: str, graph: Graph) -> None:
+    types = [v.type for v in (*graph.inputs, *graph.outputs)]
+    context = Context(precision=precision)
+    stages.layout(graph, context)
+    verify(graph, "layout")
+    assert [(v.type.dtype, v.type.shape) for v in (*graph.inputs, *graph.outputs)] == [(t.dtype, t.shape) for t in types]
+    interpret(graph, random_inputs(graph))
+    narrow = "f16" if precision == "fp16" else "bf16"
+    for d in context.decisions:
+        assert d.dtype == narrow or d.reason or d.op in ("Cast", "Min", "Max", "Expand"), d
+
+
 @QUICK
 @given(graphs())
 def test_simplifying_twice_changes_nothing_more(graph: Graph) -> None:

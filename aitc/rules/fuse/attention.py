@@ -273,8 +273,9 @@ def _match(node: Node) -> Outcome:
 def _rewrite(b: Builder, node: Node, m: _Attention) -> Value:
     batch, heads = _batch_and_heads(m)
     q = _four(b, m.q.build(b), batch, heads)
-    k = _four(b, _swap(b, m.k.build(b)), batch, heads)
-    v = _four(b, _swap(b, m.v) if m.transposed else m.v, batch, heads)
+    k, v = _swap(b, m.k.build(b)), _swap(b, m.v) if m.transposed else m.v
+    shared = 1 if k.type.rank == v.type.rank == 4 and k.shape[1] == v.shape[1] == 1 else heads  # one head for all queries
+    k, v = _four(b, k, batch, shared), _four(b, v, batch, shared)
     target = (batch, heads, q.shape[2], k.shape[2])
     mask, causal = _mask(b, m.scores.masks, target, q)
     y = b.op(
