@@ -86,7 +86,7 @@ inline void named_sync(int id, int threads, Site site = Site::here()) {
 // registers that other warps give away.
 inline int registers_at_start(const Block& block) {
   const int threads = int((block.lanes.size() + 127) / 128) * 128;
-  return std::min(256, 65536 / threads / 8 * 8);
+  return threads <= 256 ? 256 : 65536 / threads / 8 * 8;
 }
 inline void set_registers(int count, bool more, Site site = Site::here()) {
   site = site.named(more ? "setmaxnreg.inc" : "setmaxnreg.dec");

@@ -4,9 +4,6 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 namespace emu AITC_EMULATOR_HIDDEN {
 
@@ -20,9 +17,12 @@ inline uint32_t bits_of_float(float f) {
   memcpy(&u, &f, 4);
   return u;
 }
+#if defined(__F16C__)  // the compiler's own names: <immintrin.h> would cost each kernel half a second
+typedef short HalfBits __attribute__((vector_size(16)));
+#endif
 inline float half_value(uint16_t h) {
 #if defined(__F16C__)
-  return _cvtsh_ss(h);
+  return __builtin_ia32_vcvtph2ps(HalfBits{short(h)})[0];
 #else
   const uint32_t sign = uint32_t(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 1023;
   if (exponent == 31) return float_of_bits(sign | 0x7f800000 | mantissa << 13);
@@ -38,10 +38,18 @@ struct ReadHalf {
     const uint16_t* p = static_cast<const uint16_t*>(from);
     int i = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= count; i += 8)
-      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i))));
-    for (; i + 4 <= count; i += 4)
-      _mm_storeu_ps(to + i, _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i))));
+    for (; i + 8 <= count; i += 8) {
+      HalfBits bits;
+      memcpy(&bits, p + i, 16);
+      const auto values = __builtin_ia32_vcvtph2ps256(bits);
+      memcpy(to + i, &values, 32);
+    }
+    for (; i + 4 <= count; i += 4) {
+      HalfBits bits = {};
+      memcpy(&bits, p + i, 8);
+      const auto values = __builtin_ia32_vcvtph2ps(bits);
+      memcpy(to + i, &values, 16);
+    }
 #endif
     for (; i < count; ++i) to[i] = half_value(p[i]);
   }

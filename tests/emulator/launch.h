@@ -45,8 +45,14 @@ inline void check_launch(const Launch& l) {
 template <class... P>
 inline void launch_tuple(void (*entry)(P...), const Launch& l, const std::tuple<std::decay_t<P>...>& arguments) {
   check_launch(l);
-  const std::function<void()> call = [&] { std::apply(entry, arguments); };
-  schedule::run_grid({l.grid, l.block, l.cluster, l.smem_bytes, &call});
+  struct Call {
+    void (*entry)(P...);
+    const std::tuple<std::decay_t<P>...>* arguments;
+  } const call{entry, &arguments};
+  const auto entry_of = [](const void* c) {
+    std::apply(static_cast<const Call*>(c)->entry, *static_cast<const Call*>(c)->arguments);
+  };
+  schedule::Run({l.grid, l.block, l.cluster, l.smem_bytes, entry_of, &call}).run();
 }
 template <class... P, class... A> inline void launch_as(const Launch& l, void (*entry)(P...), A&&... arguments) {
   static_assert(sizeof...(P) == sizeof...(A), "the entry point takes another number of arguments");

@@ -1,7 +1,5 @@
 // The machine's parts: lanes (each on a fiber) in warps in blocks in a cluster, and how a lane waits or stops.
 #pragma once
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -67,6 +65,23 @@ struct NamedBarrier {
   Site site;
 };
 
+// A block's shared memory, kept from launch to launch.
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  SharedMemory(SharedMemory&& other) noexcept : bytes_(other.bytes_) { other.bytes_ = nullptr; }
+  SharedMemory& operator=(SharedMemory&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~SharedMemory() { free(bytes_); }
+  char* get() const { return bytes_; }
+  void allocate(size_t bytes) { bytes_ = static_cast<char*>(aligned_alloc(4096, bytes)); }
+
+ private:
+  char* bytes_ = nullptr;
+};
+
 struct Block {
   Dim3 index, size, grid;
   Cluster* cluster = nullptr;
@@ -75,7 +90,7 @@ struct Block {
   std::vector<Warp> warps;
   int alive = 0;
   // shared memory: kReserved bytes, the dynamic part, then static arrays; `memory` + offset is a byte's place
-  std::unique_ptr<char, void (*)(void*)> memory{nullptr, free};
+  SharedMemory memory;
   size_t dynamic_bytes = 0, end = 0;
   std::vector<StaticArray> statics;
   std::vector<uint8_t> flight;  // copies in flight to each 4-byte word; empty until there was one
@@ -109,7 +124,8 @@ struct Worker {
   uint32_t random = 1;
   bool polled = false;  // in this round some lane polled
   std::string error;    // of a lane that failed; the scheduler throws it
-  const std::function<void()>* entry = nullptr;
+  void (*entry)(const void* arguments) = nullptr;
+  const void* arguments = nullptr;
   uint32_t next_random(uint32_t below) {
     random = random * 1664525u + 1013904223u;
     return (random >> 8) % below;

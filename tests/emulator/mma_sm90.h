@@ -91,9 +91,10 @@ template <int Rows, int Count> inline void wgmma_wait_all(float (&)[Rows][Count]
 
 template <class T> using WgmmaRead =
     select_t<is_same<T, half_t>, emu::ReadHalf, select_t<is_same<T, bfloat16_t>, emu::ReadBfloat16, emu::ReadTf32>>;
-template <class T, int N> inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, int keep, AITC_EMULATOR_SITE) {
+template <class T, int N, bool TransposedA = false, bool TransposedB = false>
+inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, int keep, AITC_EMULATOR_SITE) {
   static_assert(is_same<T, half_t> || is_same<T, bfloat16_t> || is_same<T, float>, "wgmma on f16, bf16 or TF32");
-  emu::wgmma<WgmmaRead<T>, sizeof(T), N>(d, a, b, keep, false, false, site);
+  emu::wgmma<WgmmaRead<T>, sizeof(T), N>(d, a, b, keep, TransposedA, TransposedB, site);
 }
 template <class T, int N>
 inline void wgmma_transposed(float (&d)[N / 2], const uint32_t* a, uint64_t b, int keep, AITC_EMULATOR_SITE) {

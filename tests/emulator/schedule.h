@@ -1,11 +1,12 @@
 // Runs the lanes: a warp until its lanes wait for somebody else, the warps of a cluster in turn, the clusters of a
 // grid.
 #pragma once
+#include <pthread.h>
+
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <numeric>
-#include <thread>
+#include <utility>
 
 #include "fault.h"
 #include "shared_memory.h"
@@ -29,7 +30,7 @@ inline void make_order(int* order, int n) {
 #ifdef AITC_EMULATOR_ASAN
   __sanitizer_finish_switch_fiber(nullptr, &worker.scheduler.bottom, &worker.scheduler.size);
 #endif
-  (*worker.entry)();
+  worker.entry(worker.arguments);
   Lane& lane = *running.lane;
   finish_lane(lane);
   lane.state = State::done;
@@ -191,7 +192,7 @@ inline void start_block(Block& block, size_t dynamic_bytes) {
   for (int w = 0; w < warps; ++w) {
     Warp& warp = block.warps[w];
     warp.lanes = block.lanes.data() + w * kWarp;
-    warp.count = std::min(kWarp, threads - w * kWarp);
+    warp.count = threads - w * kWarp < kWarp ? threads - w * kWarp : kWarp;
     warp.index = w;
     warp.block = &block;
     warp.wgmma = WgmmaQueue();
@@ -222,7 +223,8 @@ inline void start_block(Block& block, size_t dynamic_bytes) {
 struct Grid {
   Dim3 grid, block, cluster;
   size_t dynamic_bytes = 0;
-  const std::function<void()>* entry = nullptr;
+  void (*entry)(const void* arguments) = nullptr;
+  const void* arguments = nullptr;
 };
 
 // Runs the `i`th cluster of the grid.
@@ -250,48 +252,61 @@ inline void run_one(Worker& worker, const Grid& g, uint64_t i) {
   for (int r = 0; r < cluster.count; ++r) finish_memory(cluster.blocks[r]);
 }
 
-inline Worker& this_worker() {
-  static thread_local Worker worker;
-  return worker;
-}
+inline uint64_t common_divisor(uint64_t a, uint64_t b) { return b ? common_divisor(b, a % b) : a; }
 
-inline void run_grid(const Grid& g) {
-  const Config config;
-  const uint64_t total = g.grid.count() / g.cluster.count();
-  uint64_t stride = 1, start = 0;  // a seeded walk over all clusters: i -> start + i * stride
-  if (config.seed) {
-    stride = (uint64_t(config.seed) * 2654435761u) % total | 1;
-    while (std::gcd(stride, total) != 1) stride += 2;
-    start = config.seed % total;
+// A launch: its clusters, which the working threads take one after the other.
+class Run {
+ public:
+  explicit Run(const Grid& grid) : grid_(grid), total_(grid.grid.count() / grid.cluster.count()) {
+    if (!config_.seed) return;
+    start_ = config_.seed % total_;
+    stride_ = (uint64_t(config_.seed) * 2654435761u) % total_ | 1;
+    while (common_divisor(stride_, total_) != 1) stride_ += 2;
   }
-  std::atomic<uint64_t> next{0};
-  std::exception_ptr error;
-  std::mutex guard;
-  const auto work = [&] {
-    Worker& worker = this_worker();
+  void run() {
+    std::vector<pthread_t> others;
+    for (uint64_t i = 1; i < uint64_t(config_.threads) && i < total_; ++i) {
+      pthread_t thread;
+      if (!pthread_create(&thread, nullptr, [](void* r) { return static_cast<Run*>(r)->work(), r; }, this))
+        others.push_back(thread);
+    }
+    work();
+    for (pthread_t t : others) pthread_join(t, nullptr);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  // The `i`th cluster to run; a seeded order walks over all of them.
+  uint64_t cluster(uint64_t i) const {
+    return config_.seed ? (start_ + i * stride_) % total_ : config_.reverse ? total_ - 1 - i : i;
+  }
+  void work() {
+    static thread_local Worker worker;
     const Running before = running;
     const FaultGuard faults;
-    worker.config = config;
-    worker.entry = g.entry;
+    worker.config = config_;
+    worker.entry = grid_.entry;
+    worker.arguments = grid_.arguments;
     running.worker = &worker;
     running.lane = nullptr;
     try {
-      for (uint64_t i; (i = next.fetch_add(1)) < total;)
-        run_one(worker, g, config.seed ? (start + i * stride) % total : config.reverse ? total - 1 - i : i);
+      for (uint64_t i; (i = next_.fetch_add(1)) < total_;) run_one(worker, grid_, cluster(i));
     } catch (...) {
-      next = total;
-      const std::lock_guard<std::mutex> lock(guard);
-      if (!error) error = std::current_exception();
+      next_ = total_;
+      const std::lock_guard<std::mutex> lock(guard_);
+      if (!error_) error_ = std::current_exception();
     }
     running = before;
-  };
-  const int threads = int(std::min<uint64_t>(total, uint64_t(config.threads)));
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& t : others) t.join();
-  if (error) std::rethrow_exception(error);
-}
+  }
+
+  const Config config_;
+  const Grid& grid_;
+  const uint64_t total_;
+  uint64_t start_ = 0, stride_ = 1;
+  std::atomic<uint64_t> next_{0};
+  std::exception_ptr error_;
+  std::mutex guard_;
+};
 
 }  // namespace schedule
 }  // namespace emu

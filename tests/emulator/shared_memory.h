@@ -1,6 +1,5 @@
 // Shared memory: poisoned with NaN, checked against its limit, its ends and copies in flight; addresses; atomics.
 #pragma once
-#include <algorithm>
 #include <atomic>
 #include <type_traits>
 
@@ -22,8 +21,8 @@ inline void mark_inaccessible(char* p, size_t bytes, bool inaccessible) {
 }
 
 inline void start_memory(Block& block, size_t dynamic_bytes) {
-  if (!block.memory) {
-    block.memory.reset(static_cast<char*>(aligned_alloc(4096, kMemory)));
+  if (!block.memory.get()) {
+    block.memory.allocate(kMemory);
     memset(block.memory.get(), kCanary, kMemory);
   }
   char* memory = block.memory.get();
@@ -67,7 +66,7 @@ inline char* static_array(size_t bytes, size_t align, const void* key, Site site
   Block& block = *self(site).block;
   for (const StaticArray& s : block.statics)
     if (s.key == key) return block.memory.get() + s.offset;
-  align = std::max<size_t>(align, 16);
+  if (align < 16) align = 16;
   const size_t offset = (block.end + kGap + align - 1) / align * align;
   size_t total = bytes;
   for (const StaticArray& s : block.statics) total += s.bytes;

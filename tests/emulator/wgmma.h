@@ -117,8 +117,8 @@ inline WgmmaAccumulator& accumulator_of(WgmmaQueue& queue, const float* name) {
 }
 
 inline void perform(Warp& warp, const Wgmma& w) {
-  static thread_local const std::unique_ptr<Floats> floats(new Floats);
-  Floats& x = *floats;
+  static thread_local std::vector<Floats> floats(1);  // not itself: a library's thread-local memory is scarce
+  Floats& x = floats[0];
   if (digest_of(warp, w) != w.digest)
     blame(warp, "shared memory was overwritten while a wgmma in flight reads it", w.site);
   read_operands(warp, w, x);
