@@ -16,7 +16,8 @@ from aitc.ir.op import Kind
 from aitc.kernels.functor import ELEMENTS
 from aitc.kernels.group import Group, make_group
 from aitc.kernels.kernel import KERNELS, coordinate, dim_of, output_indices, spread_indices
-from aitc.schedule.prepare import is_anchor
+from aitc.schedule.anchors import is_anchor
+from aitc.schedule.storage import Storages
 
 MAX_NODES = 64  # of one group: beyond it registers run out and compile time grows
 MAX_OPERANDS = 24  # pointers a group may read
@@ -32,8 +33,9 @@ class _Growing:
 
 
 class _Former:
-    def __init__(self, graph: Graph, kernels: dict[Node, str]):
+    def __init__(self, graph: Graph, kernels: dict[Node, str], storage: Storages):
         self.graph = graph
+        self.storage = storage
         self.kernels = kernels
         self.order = {n: i for i, n in enumerate(graph.nodes)}
         self.list = list(self.order)
@@ -64,7 +66,9 @@ class _Former:
             p = v.producer if v is not None else None
             while p is not None and is_view(p):
                 p = p.input.producer
-            if p is not None and p in self.order:
+            if p is not None and self.storage.joined(p):
+                yield from self.producers(p)
+            elif p is not None and p in self.order:
                 yield p
 
     def cyclic(self, g: _Growing, extra: list[Node]) -> bool:
@@ -182,7 +186,7 @@ class _Former:
             while p is not None and is_view(p):
                 path.append(p)
                 p = p.input.producer
-            if p is None or p not in self.order or not self.free(p) or is_anchor(p):
+            if p is None or p not in self.order or not self.free(p) or is_anchor(p) or self.storage.joined(p):
                 continue
             if p.op.kind is not Kind.POINTWISE and not _light(p):
                 continue
@@ -262,7 +266,7 @@ class _Former:
             if KERNELS[self.kernels[g.anchor]].heads:
                 self.grow_up(g, [(g.anchor, 0)])
         for n in reversed(self.list):
-            if is_view(n) or not self.free(n):
+            if is_view(n) or not self.free(n) or self.storage.joined(n):
                 continue
             g = self.start(n, None)
             growing.append(g)
@@ -313,6 +317,6 @@ def _light(node: Node) -> bool:
     return node.op.name in ELEMENTS and node.op.kind in (Kind.MOVE, Kind.SOURCE)
 
 
-def form_groups(graph: Graph, kernels: dict[Node, str]) -> list[Group]:
-    """Every node that is no view is in exactly one group; groups come in an order in which they can run."""
-    return _Former(graph, kernels).run()
+def form_groups(graph: Graph, kernels: dict[Node, str], storage: Storages) -> list[Group]:
+    """Every node that is no view (and no Concat joined in place) is in exactly one group; groups come in an order in which they can run."""
+    return _Former(graph, kernels, storage).run()

@@ -6,17 +6,13 @@ from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir.builder import Builder
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.index import is_view
-from aitc.ir.op import Kind
-from aitc.kernels.functor import ELEMENTS, Storage
+from aitc.kernels.functor import Storage
 from aitc.kernels.group import make_group
 from aitc.kernels.kernel import No, kernels_for
+from aitc.schedule.anchors import IN_PLACE, is_anchor
+from aitc.schedule.join import join_in_place
 from aitc.schedule.storage import Storages
 from aitc.targets.target import Target
-
-
-def is_anchor(node: Node) -> bool:
-    """Whether the node needs a kernel of its own (it is neither pointwise, nor a view, nor an op with an element rule)."""
-    return node.op.kind not in (Kind.POINTWISE, Kind.VIEW) and node.op.name not in ELEMENTS
 
 
 def prepare(graph: Graph, storage: Storages, target: Target) -> dict[Node, str]:
@@ -26,6 +22,7 @@ def prepare(graph: Graph, storage: Storages, target: Target) -> dict[Node, str]:
     """
     _own_outputs(graph)
     _write_in_place(graph, storage)
+    join_in_place(graph, storage, target)
     chosen: dict[Node, str] = {}
     problems: list[Diagnostic] = []
     made: list[Node] = []
@@ -73,9 +70,6 @@ def _own_outputs(graph: Graph) -> None:
             seen.add(id(v))
     if made:
         graph.reorder(made)
-
-
-IN_PLACE = frozenset({"ScatterElements", "ScatterND"})  # they write into a copy of their first input
 
 
 def _write_in_place(graph: Graph, storage: Storages) -> None:

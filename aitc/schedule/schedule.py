@@ -80,7 +80,7 @@ def schedule(graph: Graph, target: Target, options: PlanOptions, table: Table | 
         target = replace(target, features=target.features | {"tf32"})
     storage = Storages()
     kernels = prepare(graph, storage, target)
-    groups = form_groups(graph, kernels)
+    groups = form_groups(graph, kernels, storage)
     scheduled = []
     for group in groups:
         name = kernels[group.anchor] if group.anchor is not None else "map"

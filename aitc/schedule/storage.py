@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aitc.ir.graph import Value
+from aitc.ir.graph import Node, Value
 from aitc.kernels.functor import Storage
 
 
@@ -11,9 +11,20 @@ class Storages:
 
     def __init__(self) -> None:
         self._alias: dict[int, Storage] = {}
+        self._joined: set[Node] = set()
 
     def alias(self, v: Value, storage: Storage) -> None:
         self._alias[id(v)] = storage
+
+    def aliased(self, v: Value) -> bool:
+        return id(v) in self._alias
+
+    def join(self, node: Node) -> None:
+        """Marks a Concat whose inputs lie in its output's memory already: nothing is left to run."""
+        self._joined.add(node)
+
+    def joined(self, node: Node) -> bool:
+        return node in self._joined
 
     def __call__(self, v: Value) -> Storage:
         found = self._alias.get(id(v))
