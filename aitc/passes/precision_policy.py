@@ -158,7 +158,7 @@ def _unfit(array: np.ndarray, narrow: DType) -> bool:
 
 def overflows(array: np.ndarray | None, narrow: DType) -> bool:
     """Whether a constant has finite elements beyond the narrow type's range."""
-    if array is None or array.dtype == object or array.size == 0:
+    if array is None or array.dtype == object or array.size == 0 or array.dtype.itemsize <= narrow.bytes:
         return False
     limit = float(ml_dtypes.finfo(narrow.numpy).max)
     return bool(np.any(np.isfinite(array) & (np.abs(array) > limit)))
