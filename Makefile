@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick golden lint operators bench bench-gpu export clean
+.PHONY: help install demo test quick golden lint bench bench-gpu export clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of:"
@@ -34,9 +34,6 @@ golden: $(BIN)/.installed ## rewrite the expected texts of tests/golden: review 
 lint: $(BIN)/.installed ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-
-operators: $(BIN)/.installed ## OPERATORS.md from ONNX's node tests
-	$(BIN)/python -m tests.conformance.report
 
 bench: $(BIN)/.installed ## latency on this processor beside ONNX Runtime, into bench/results/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[models]'

@@ -90,7 +90,7 @@ class GemmCpu(k.Kernel):
     def _panels(self, form: MatMulForm) -> np.ndarray | None:
         """B in panels when it is a constant that this kernel alone decides the layout of."""
         array = constant_array(form.b.value)
-        if not isinstance(array, np.ndarray) or not isinstance(form.batch, int):
+        if not isinstance(array, np.ndarray) or not array.size or not isinstance(form.batch, int):
             return None
         flat = array.reshape(-1, *array.shape[-2:])
         if flat.shape[0] not in (1, form.batch):

@@ -209,7 +209,7 @@ def _tail(text: str) -> tuple[str, ...]:
 
 def save(path: Path, array: np.ndarray) -> None:
     """An .npy file; types that numpy does not know (bfloat16, float8, int4 ...) go as raw bytes of the same width."""
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")  # ascontiguousarray would make a scalar one-dimensional
     np.save(path, array if array.dtype.isbuiltin == 1 else array.view(f"V{array.dtype.itemsize}"), allow_pickle=False)
 
 
