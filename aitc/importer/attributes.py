@@ -13,7 +13,8 @@ A = onnx.AttributeProto
 
 
 def decode(attribute: onnx.AttributeProto, folder: Path | None) -> Any:
-    """The attribute's value. Raises BadTensor for a tensor that cannot be read, ValueError for a type that is unknown."""
+    """The attribute's value. Raises BadTensor for a tensor that cannot be read, ValueError for a type that is
+    unknown."""
     kind = attribute.type
     if kind == A.INT:
         return attribute.i

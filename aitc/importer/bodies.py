@@ -1,4 +1,5 @@
-"""Subgraphs of If, Loop and Scan: imported in place where it is known which one runs, else as bodies of a control node."""
+"""Subgraphs of If, Loop and Scan: imported in place where it is known which one runs, else as bodies of a control
+node."""
 
 from __future__ import annotations
 
@@ -27,7 +28,13 @@ def open_bodies(walker: "Walker", environment: "Environment", loc: Loc) -> None:
     def inner(graph: onnx.GraphProto, label: str) -> "Environment":
         from aitc.importer.walk import Environment
 
-        new = Environment(opsets=environment.opsets, path=f"{place}.{label}", outer=environment, attributes=environment.attributes, calls=environment.calls)
+        new = Environment(
+            opsets=environment.opsets,
+            path=f"{place}.{label}",
+            outer=environment,
+            attributes=environment.attributes,
+            calls=environment.calls,
+        )
         for tensor in graph.initializer:
             new.lazy[tensor.name] = tensor
         for sparse in graph.sparse_initializer:
@@ -50,7 +57,8 @@ def open_bodies(walker: "Walker", environment: "Environment", loc: Loc) -> None:
         return results(graph, new)
 
     def body(graph: onnx.GraphProto, types: Sequence[TensorType] = (), label: str = "body") -> Graph:
-        """Imports a subgraph as a graph of its own with inputs of ``types``; what it reads from outside is in ``captured``."""
+        """Imports a subgraph as a graph of its own with inputs of ``types``; what it reads from outside is
+        in ``captured``."""
         if len(types) != len(graph.input):
             raise ValueError(f"the body has {len(graph.input)} inputs, {len(types)} are given")
         new = inner(graph, label)
@@ -61,7 +69,9 @@ def open_bodies(walker: "Walker", environment: "Environment", loc: Loc) -> None:
         walker.nodes(graph.node, new, result)
         for o, value in zip(graph.output, results(graph, new)):
             if not isinstance(value, Value):
-                raise Unsupported("a body of a control operator that gives a sequence or an optional, where its length is not known")
+                raise Unsupported(
+                    "a body of a control operator that gives a sequence or an optional, where its length is not known"
+                )
             result.outputs.append(value)
             result.output_names.append(o.name)
         result.captured = captured(result)

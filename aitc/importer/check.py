@@ -1,4 +1,5 @@
-"""Reading the file and checking its structure, so that what follows may rely on it: our own checks with our own errors."""
+"""Reading the file and checking its structure, so that what follows may rely on it: our own checks with our own
+errors."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Union
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from aitc.errors import AitcError, Diagnostic, Exit, Loc
 
@@ -37,7 +38,9 @@ def read(source: Union[str, Path, bytes, onnx.ModelProto]) -> tuple[onnx.ModelPr
     try:
         data = path.read_bytes()
     except OSError as problem:
-        raise AitcError(Diagnostic("I01", f"cannot read {path}: {problem.strerror or problem}", stage="import"), Exit.IO) from problem
+        raise AitcError(
+            Diagnostic("I01", f"cannot read {path}: {problem.strerror or problem}", stage="import"), Exit.IO
+        ) from problem
     return _parse(data, str(path)), path.name, path.parent
 
 
@@ -47,7 +50,10 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
         model.ParseFromString(data)
     except (DecodeError, RecursionError, ValueError) as problem:
         reason = "it is empty" if not data else "it is truncated or not an ONNX file"
-        raise AitcError(Diagnostic("I02", f"{what} is not an ONNX model: {reason}", stage="import", detail=(str(problem),)), Exit.MODEL) from problem
+        raise AitcError(
+            Diagnostic("I02", f"{what} is not an ONNX model: {reason}", stage="import", detail=(str(problem),)),
+            Exit.MODEL,
+        ) from problem
     if not data or not model.HasField("graph") or (not model.ir_version and not model.opset_import):
         reason = "it is empty" if not data else "it has no graph or no versions"
         raise AitcError(Diagnostic("I02", f"{what} is not an ONNX model: {reason}", stage="import"), Exit.MODEL)
@@ -60,7 +66,13 @@ def opsets(model: onnx.ModelProto, problems: list[Diagnostic]) -> dict[str, int]
     for i in model.opset_import:
         domain = "" if i.domain == "ai.onnx" else i.domain
         if versions[domain] != i.version:
-            problems.append(Diagnostic("I11", f"domain {domain or 'ai.onnx'} is imported at versions {i.version} and {versions[domain]}", stage="import"))
+            problems.append(
+                Diagnostic(
+                    "I11",
+                    f"domain {domain or 'ai.onnx'} is imported at versions {i.version} and {versions[domain]}",
+                    stage="import",
+                )
+            )
     newest = onnx.defs.onnx_opset_version()
     version = versions.get("", 0)
     if version > newest:
@@ -83,7 +95,11 @@ def _missing_imports(model: onnx.ModelProto, versions: Mapping[str, int]) -> Ite
             used.setdefault("" if node.domain == "ai.onnx" else node.domain, node.op_type)
             pending += [body for _, body in subgraphs(node)]
     for domain in sorted(set(used) - set(versions)):
-        yield Diagnostic("I11", f"operator {used[domain]} is of domain {domain or 'ai.onnx'}, of which the model imports no version", stage="import")
+        yield Diagnostic(
+            "I11",
+            f"operator {used[domain]} is of domain {domain or 'ai.onnx'}, of which the model imports no version",
+            stage="import",
+        )
 
 
 def normalized(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -115,7 +131,9 @@ def _graph(graph: onnx.GraphProto, model: str, path: str, outer: frozenset[str],
         seen: set[str] = set()
         for value in names:
             if value in seen:
-                problems.append(Diagnostic("I03", f"two {what}s of {_place(path, model)} are named {value!r}", stage="import"))
+                problems.append(
+                    Diagnostic("I03", f"two {what}s of {_place(path, model)} are named {value!r}", stage="import")
+                )
             seen.add(value)
         defined |= seen
     _nodes(graph.node, [o.name for o in graph.output], defined, model, path, outer, problems)
@@ -126,7 +144,13 @@ def _place(path: str, model: str) -> str:
 
 
 def _nodes(
-    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], defined: set[str], model: str, path: str, outer: frozenset[str], problems: list[Diagnostic]
+    nodes: Sequence[onnx.NodeProto],
+    outputs: Sequence[str],
+    defined: set[str],
+    model: str,
+    path: str,
+    outer: frozenset[str],
+    problems: list[Diagnostic],
 ) -> None:
     later: dict[str, int] = {}
     for i, node in enumerate(nodes):
@@ -140,16 +164,28 @@ def _nodes(
                 continue
             if value in later:
                 who = nodes[later[value]]
-                what = "itself" if later[value] == i else f"node #{later[value]} ({who.op_type}), which comes later: a cycle, or nodes out of order"
+                what = (
+                    "itself"
+                    if later[value] == i
+                    else f"node #{later[value]} ({who.op_type}), which comes later: a cycle, or nodes out of order"
+                )
                 problems.append(Diagnostic("I03", f"{value!r} is read before it is made, by {what}", (loc,), "import"))
             else:
                 problems.append(Diagnostic("I03", f"{value!r} is read, but nothing makes it", (loc,), "import"))
         for label, body in subgraphs(node):
-            _graph(body, model, f"{path}/{node.name or f'{node.op_type}_{i}'}.{label}", outer | frozenset(defined), problems)
+            _graph(
+                body,
+                model,
+                f"{path}/{node.name or f'{node.op_type}_{i}'}.{label}",
+                outer | frozenset(defined),
+                problems,
+            )
         for value in node.output:
             if value and value in defined:
                 problems.append(Diagnostic("I03", f"{value!r} is made twice", (loc,), "import"))
             defined.add(value)
     for value in outputs:
         if value and value not in defined and value not in outer:
-            problems.append(Diagnostic("I03", f"output {value!r} of {_place(path, model)} is made by no node", stage="import"))
+            problems.append(
+                Diagnostic("I03", f"output {value!r} of {_place(path, model)} is made by no node", stage="import")
+            )

@@ -1,4 +1,5 @@
-"""Dim names of models: parsing ``dim_param`` strings (also expressions such as "past + seq") and applying --dim and --input."""
+"""Dim names of models: parsing ``dim_param`` strings (also expressions such as "past + seq") and applying --dim and
+--input."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Binding = Union[int, tuple[int, Union[int, None]]]
 
 
 def parse(text: str, symbol: Callable[[str], Dim]) -> Dim:
-    """The Dim that a ``dim_param`` spells. What is not arithmetic on identifiers is one symbol, named by the whole text."""
+    """The Dim that a ``dim_param`` spells. What is not arithmetic on identifiers is one symbol, named by the
+    whole text."""
     if text.isidentifier():
         return symbol(text)
     try:
@@ -102,11 +104,16 @@ def parse_binding(text: str) -> tuple[str, Binding]:
 
 
 def parse_shape(text: str) -> tuple[str, tuple[Union[int, str], ...]]:
-    """``x=1,3,224,224`` of --input; a name instead of a size leaves that axis symbolic; ``x=`` is a scalar. Raises ValueError."""
+    """``x=1,3,224,224`` of --input; a name instead of a size leaves that axis symbolic; ``x=`` is a scalar.
+    Raises ValueError."""
     name, equals, sizes = text.rpartition("=")
     if not equals or not name:
         raise ValueError(f"{text!r} is not NAME=SIZE,SIZE,...")
-    parts = [p.strip() for p in sizes.replace("x", ",").split(",")] if re.fullmatch(r"[\dx]+", sizes) else [p.strip() for p in sizes.split(",")]
+    parts = (
+        [p.strip() for p in sizes.replace("x", ",").split(",")]
+        if re.fullmatch(r"[\dx]+", sizes)
+        else [p.strip() for p in sizes.split(",")]
+    )
     result: list[Union[int, str]] = []
     for p in parts:
         if p.isdigit():

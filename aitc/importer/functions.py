@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from aitc.importer.walk import Environment, Walker
 
 
-def unknown_operator(domain: str, op_type: str, version: int, locs: tuple[Loc, ...], functions: Mapping[tuple[str, str, str], Any]) -> Diagnostic:
+def unknown_operator(
+    domain: str, op_type: str, version: int, locs: tuple[Loc, ...], functions: Mapping[tuple[str, str, str], Any]
+) -> Diagnostic:
     """The error for an operator that nothing can import; says where the name is known, if it is."""
     where = domain or "ai.onnx"
     help = ""
@@ -29,10 +31,17 @@ def unknown_operator(domain: str, op_type: str, version: int, locs: tuple[Loc, .
     elif domain == "" and not any(s.name == op_type for s in onnx.defs.get_all_schemas_with_history()):
         help = "ONNX has no operator of this name"
     times = f", used by {len(locs)} nodes" if len(locs) > 1 else ""
-    return Diagnostic("I06", f"operator {op_type} of domain {where} (opset {version}) is not supported{times}", locs, "import", (), help)
+    return Diagnostic(
+        "I06",
+        f"operator {op_type} of domain {where} (opset {version}) is not supported{times}",
+        locs,
+        "import",
+        (),
+        help,
+    )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _schema(domain: str, op_type: str, version: int) -> Any:
     try:
         return onnx.defs.get_schema(op_type, version, domain)
@@ -46,12 +55,12 @@ def schema_has_body(domain: str, op_type: str, version: int) -> bool:
 
 
 def inline(
-    walker: "Walker", function: onnx.FunctionProto, node: onnx.NodeProto, inputs: Sequence[Any], given: Mapping[str, Any], outer: "Environment",
-    opsets: Mapping[str, int] | None = None,
+    walker: "Walker", function: onnx.FunctionProto, node: onnx.NodeProto, inputs: Sequence[Any],
+    given: Mapping[str, Any], outer: "Environment", opsets: Mapping[str, int] | None = None,
 ) -> list[Any]:  # fmt: skip
     """Imports the function's body in place of the call. Raises ValueError for recursion or a wrong call."""
-    from aitc.importer.walk import FAILED, Environment
     from aitc.importer import attributes
+    from aitc.importer.walk import FAILED, Environment
 
     key = (function.domain, function.name)
     if key in outer.calls:
@@ -70,7 +79,13 @@ def inline(
 
 
 def inline_schema(
-    walker: "Walker", domain: str, node: onnx.NodeProto, version: int, inputs: Sequence[Any], given: Mapping[str, Any], outer: "Environment"
+    walker: "Walker",
+    domain: str,
+    node: onnx.NodeProto,
+    version: int,
+    inputs: Sequence[Any],
+    given: Mapping[str, Any],
+    outer: "Environment",
 ) -> list[Any]:
     """Imports the body that ONNX gives for one of its own operators."""
     schema = _schema(domain, node.op_type, version)
@@ -82,14 +97,26 @@ def inline_schema(
     else:
         types = [_type_proto(v).SerializeToString() for v in inputs]
         body = schema.get_context_dependent_function_with_opset_version(
-            _best(schema.context_dependent_function_opset_versions, version), _explicit(node, given).SerializeToString(), types
+            _best(schema.context_dependent_function_opset_versions, version),
+            _explicit(node, given).SerializeToString(),
+            types,
         )
     function.ParseFromString(body)
     if not function.node and function.ByteSize() == 0:  # ONNX gives a body only for inputs that it knows enough about
-        raise Unsupported("the shapes of its inputs must be known at compile time", "bind their dims with --dim or --input")
-    defaults = {n: onnx.helper.get_attribute_value(a.default_value) for n, a in schema.attributes.items() if a.default_value.name}
-    defaults = {k: v.decode() if isinstance(v, bytes) else tuple(v) if isinstance(v, list) else v for k, v in defaults.items()}
-    return inline(walker, function, node, inputs, {**defaults, **given}, outer, _versions(schema, domain, version, outer.opsets))
+        raise Unsupported(
+            "the shapes of its inputs must be known at compile time", "bind their dims with --dim or --input"
+        )
+    defaults = {
+        n: onnx.helper.get_attribute_value(a.default_value)
+        for n, a in schema.attributes.items()
+        if a.default_value.name
+    }
+    defaults = {
+        k: v.decode() if isinstance(v, bytes) else tuple(v) if isinstance(v, list) else v for k, v in defaults.items()
+    }
+    return inline(
+        walker, function, node, inputs, {**defaults, **given}, outer, _versions(schema, domain, version, outer.opsets)
+    )
 
 
 def _versions(schema: Any, domain: str, version: int, outer: Mapping[str, int]) -> dict[str, int]:

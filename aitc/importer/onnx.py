@@ -1,7 +1,8 @@
 """The first stage: an ONNX model as a Graph of core ops.
 
-``import_model`` reads and checks the file, makes Values of inputs and initializers, and walks the nodes: each is handed to the importer function that
-``aitc.ops`` registers for its domain, name and opset version, or replaced by the body of its function. All problems are collected and raised at once.
+``import_model`` reads and checks the file, makes Values of inputs and initializers, and walks the nodes: each is handed
+to the importer function that ``aitc.ops`` registers for its domain, name and opset version, or replaced by the body of
+its function. All problems are collected and raised at once.
 """
 
 from __future__ import annotations
@@ -42,16 +43,26 @@ class Imported:
 
 
 def import_model(
-    source: Source, dims: Mapping[str, Binding] | None = None, input_shapes: Mapping[str, Sequence[Union[int, str]]] | None = None
+    source: Source,
+    dims: Mapping[str, Binding] | None = None,
+    input_shapes: Mapping[str, Sequence[Union[int, str]]] | None = None,
 ) -> Imported:
-    """Imports a model. ``dims`` binds dim names to sizes or (low, high) ranges, ``input_shapes`` the shapes of inputs. Raises AitcError."""
+    """Imports a model. ``dims`` binds dim names to sizes or (low, high) ranges, ``input_shapes`` the shapes of
+    inputs. Raises AitcError."""
     registry.load("aitc.ops")
     model, name, folder = check.read(source)
     return _ModelImporter(model, name, folder, dict(dims or {}), dict(input_shapes or {})).run()
 
 
 class _ModelImporter:
-    def __init__(self, model: onnx.ModelProto, name: str, folder: Path | None, bindings: dict[str, Binding], shapes: dict[str, Sequence[Union[int, str]]]):
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        name: str,
+        folder: Path | None,
+        bindings: dict[str, Binding],
+        shapes: dict[str, Sequence[Union[int, str]]],
+    ):
         self.model = model
         self.name = name
         self.folder = folder
@@ -84,11 +95,17 @@ class _ModelImporter:
                 self.graph.outputs.append(value)
                 self.graph.output_names.append(output.name)
             elif value is not None and not self.problems:
-                self.problems.append(Diagnostic("I09", f"output {output.name!r} is a {walker.describe(value)}, not a tensor", stage="import"))
+                self.problems.append(
+                    Diagnostic(
+                        "I09", f"output {output.name!r} is a {walker.describe(value)}, not a tensor", stage="import"
+                    )
+                )
         self._raise()
         metadata = {p.key: p.value for p in self.model.metadata_props}
         producer = " ".join(filter(None, (self.model.producer_name, self.model.producer_version)))
-        return Imported(self.graph, self.name.removesuffix(".onnx"), opsets, metadata, producer, walker.count, dict(self.symbols))
+        return Imported(
+            self.graph, self.name.removesuffix(".onnx"), opsets, metadata, producer, walker.count, dict(self.symbols)
+        )
 
     def _raise(self) -> None:
         if self.problems:
@@ -99,18 +116,26 @@ class _ModelImporter:
 
     # --- inputs and their dims
     def _inputs(self, environment: Environment, scope: Scope) -> None:
-        constants = {t.name for t in self.model.graph.initializer} | {s.values.name for s in self.model.graph.sparse_initializer}
+        constants = {t.name for t in self.model.graph.initializer} | {
+            s.values.name for s in self.model.graph.sparse_initializer
+        }
         inputs = [i for i in self.model.graph.input if i.name not in constants]
         self._bind_shapes(inputs)
         bare = self._bare_names(inputs)
         for proto in inputs:
             kind = proto.type.WhichOneof("value")
             if kind != "tensor_type":
-                self._problem("I09", f"input {proto.name!r} is a {(kind or 'value without a type').replace('_type', '')}, not a tensor")
+                self._problem(
+                    "I09",
+                    f"input {proto.name!r} is a {(kind or 'value without a type').replace('_type', '')}, not a tensor",
+                )
                 continue
             dtype = dt.BY_ONNX.get(proto.type.tensor_type.elem_type)
             if dtype is None or dtype is dt.STRING:
-                self._problem("I09", f"input {proto.name!r} has element type {'string' if dtype else 'unknown'}, which aitc does not compile")
+                self._problem(
+                    "I09",
+                    f"input {proto.name!r} has element type {'string' if dtype else 'unknown'}, which is not compiled",
+                )
                 continue
             shape = self._shape(proto, bare)
             if shape is not None:
@@ -124,7 +149,9 @@ class _ModelImporter:
         by_name = {i.name: i for i in inputs}
         for name, sizes in self.shapes.items():
             if name not in by_name:
-                self._problem("I10", f"--input {name}: the model has no such input", f"its inputs: {', '.join(by_name)}")
+                self._problem(
+                    "I10", f"--input {name}: the model has no such input", f"its inputs: {', '.join(by_name)}"
+                )
                 continue
             tensor = by_name[name].type.tensor_type
             if not tensor.HasField("shape"):
@@ -135,7 +162,11 @@ class _ModelImporter:
                 continue
             for dim, size in zip(declared, sizes):
                 if dim.HasField("dim_value") and dim.dim_value > 0 and isinstance(size, int) and dim.dim_value != size:
-                    self._problem("I10", f"--input {name}: {dims.shape_text(sizes)} does not fit, the model says {dims.shape_text([_spell(x) for x in declared])}")
+                    self._problem(
+                        "I10",
+                        f"--input {name}: {dims.shape_text(sizes)} does not fit, "
+                        f"the model says {dims.shape_text([_spell(x) for x in declared])}",
+                    )
                 elif dim.dim_param.isidentifier() and isinstance(size, int):
                     bound = self.bindings.setdefault(dim.dim_param, size)
                     if isinstance(bound, tuple) and bound[0] <= size <= (bound[1] or size):
@@ -163,7 +194,9 @@ class _ModelImporter:
         tensor = proto.type.tensor_type
         given = self.shapes.get(proto.name)
         if not tensor.HasField("shape") and given is None:
-            self._problem("I09", f"input {proto.name!r} has no shape, not even a rank", f"give one with --input {proto.name}=...")
+            self._problem(
+                "I09", f"input {proto.name!r} has no shape, not even a rank", f"give one with --input {proto.name}=..."
+            )
             return None
         declared = list(tensor.shape.dim) if tensor.HasField("shape") else [None] * len(given or ())
         shape: list[Dim] = []
@@ -191,4 +224,3 @@ class _ModelImporter:
 
 def _spell(dim: Any) -> str:
     return str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
-

@@ -23,7 +23,8 @@ Lazy = Union[onnx.TensorProto, onnx.SparseTensorProto]
 
 
 class Failed:
-    """What stands for the outputs of a node that could not be imported: whoever reads it is skipped, without a second error."""
+    """What stands for the outputs of a node that could not be imported: whoever reads it is skipped, without a
+    second error."""
 
 
 FAILED = Failed()
@@ -45,7 +46,9 @@ class Environment:
 class Walker:
     """Imports nodes of one model. ``count`` is how many ONNX nodes were seen."""
 
-    def __init__(self, model: onnx.ModelProto, name: str, folder: Path | None, scope: Scope, problems: list[Diagnostic]):
+    def __init__(
+        self, model: onnx.ModelProto, name: str, folder: Path | None, scope: Scope, problems: list[Diagnostic]
+    ):
         self.model = model
         self.name = name
         self.folder = folder
@@ -64,12 +67,20 @@ class Walker:
         for (domain, op_type, version), locs in unknown.items():
             self.problems.append(functions.unknown_operator(domain, op_type, version, tuple(locs), self.functions))
 
-    def _check(self, nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], path: str, unknown: dict[tuple[str, str, int], list[Loc]]) -> None:
+    def _check(
+        self,
+        nodes: Iterable[onnx.NodeProto],
+        opsets: Mapping[str, int],
+        path: str,
+        unknown: dict[tuple[str, str, int], list[Loc]],
+    ) -> None:
         for i, node in enumerate(nodes):
             domain = "" if node.domain == "ai.onnx" else node.domain
             version = opsets.get(domain, 1)
             if not self._known(domain, node, version):
-                unknown.setdefault((domain, node.op_type, version), []).append(Loc(self.name, path, i, node.name, node.op_type))
+                unknown.setdefault((domain, node.op_type, version), []).append(
+                    Loc(self.name, path, i, node.name, node.op_type)
+                )
             for label, body in subgraphs(node):
                 self._check(body.node, opsets, f"{path}/{node.name or f'{node.op_type}_{i}'}.{label}", unknown)
 
@@ -101,7 +112,11 @@ class Walker:
 
     def _constant(self, tensor: Lazy, name: str) -> Any:
         try:
-            array = to_array(tensor, self.folder) if isinstance(tensor, onnx.TensorProto) else sparse_to_array(tensor, self.folder)
+            array = (
+                to_array(tensor, self.folder)
+                if isinstance(tensor, onnx.TensorProto)
+                else sparse_to_array(tensor, self.folder)
+            )
             return self.scope.constant(array, name=name)
         except (BadTensor, KeyError) as problem:
             message = str(problem) if isinstance(problem, BadTensor) else f"initializer {name!r} holds strings"
@@ -111,7 +126,13 @@ class Walker:
 
     @staticmethod
     def describe(value: Any) -> str:
-        return "sequence" if isinstance(value, SequenceValue) else "optional" if isinstance(value, OptionalValue) else type(value).__name__.lower()
+        return (
+            "sequence"
+            if isinstance(value, SequenceValue)
+            else "optional"
+            if isinstance(value, OptionalValue)
+            else type(value).__name__.lower()
+        )
 
     # --- nodes
     def nodes(self, nodes: Sequence[onnx.NodeProto], environment: Environment, graph: Graph) -> None:
@@ -146,7 +167,9 @@ class Walker:
             self._fail(node, environment)
         except (TypeError, IndexError, KeyError, AttributeError, AssertionError, ArithmeticError) as problem:
             where = traceback.extract_tb(problem.__traceback__)[-1]
-            message = f"{node.op_type}: {type(problem).__name__}: {problem} (at {Path(where.filename).name}:{where.lineno})"
+            message = (
+                f"{node.op_type}: {type(problem).__name__}: {problem} (at {Path(where.filename).name}:{where.lineno})"
+            )
             self._report("I13", message, loc, inputs, "this is a defect of aitc: please report it with the model")
             self._fail(node, environment)
         else:
@@ -159,7 +182,10 @@ class Walker:
             environment.values[o] = FAILED
 
     def _report(self, code: str, message: str, loc: Loc, inputs: Sequence[Any], help: str = "") -> None:
-        types = tuple("absent" if v is None else f"{v.name} {v.type}" if isinstance(v, Value) else self.describe(v) for v in inputs)
+        types = tuple(
+            "absent" if v is None else f"{v.name} {v.type}" if isinstance(v, Value) else self.describe(v)
+            for v in inputs
+        )
         self.problems.append(Diagnostic(code, message, (loc,), "import", types[:6], help))
 
     def _bind(self, node: onnx.NodeProto, results: Sequence[Any], environment: Environment) -> None:
@@ -175,7 +201,8 @@ class Walker:
             environment.values[name] = value
 
     def _rename(self, value: Value, name: str) -> None:
-        """Gives what a node made the name that the model has for it, so that every report speaks the model's language."""
+        """Gives what a node made the name that the model has for it, so that every report speaks the model's
+        language."""
         if value.producer is not None and value.producer.locs == self.scope.locs and value.name != name:
             stem = value.producer.op.name.lower()
             if value.name == stem or value.name.startswith(stem + "_"):
@@ -220,8 +247,14 @@ def _positional(importer: Importer, inputs: list[Any]) -> list[Any]:
     while inputs and inputs[-1] is None:
         inputs = inputs[:-1]
     if not importer.variadic and len(inputs) > len(importer.inputs):
-        raise ValueError(f"{len(inputs)} inputs, at most {len(importer.inputs)} are known here: {', '.join(importer.inputs)}")
-    missing = [n for i, n in enumerate(importer.inputs[: importer.required]) if i >= len(inputs) or (inputs[i] is None and n not in importer.nullable)]
+        raise ValueError(
+            f"{len(inputs)} inputs, at most {len(importer.inputs)} are known here: {', '.join(importer.inputs)}"
+        )
+    missing = [
+        n
+        for i, n in enumerate(importer.inputs[: importer.required])
+        if i >= len(inputs) or (inputs[i] is None and n not in importer.nullable)
+    ]
     if missing or (importer.variadic and importer.required == 0 and not importer.inputs and not inputs):
         raise ValueError(f"input{'s' if len(missing) > 1 else ''} {', '.join(missing) or '0'} missing")
     return inputs

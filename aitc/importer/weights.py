@@ -29,7 +29,9 @@ def to_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return external(tensor, dtype, folder)
     if dtype is dt.STRING:
-        return np.array([s.decode("utf-8", "replace") for s in tensor.string_data], dtype=object).reshape(list(tensor.dims))
+        return np.array([s.decode("utf-8", "replace") for s in tensor.string_data], dtype=object).reshape(
+            list(tensor.dims)
+        )
     try:
         array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError, RuntimeError) as problem:
@@ -44,12 +46,24 @@ def external(tensor: onnx.TensorProto, dtype: dt.DType, folder: Path | None) -> 
     entries = {e.key: e.value for e in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
-        raise BadTensor(f"tensor {tensor.name!r} lies in {location!r}, but the model was not read from a file", "I08", "compile the .onnx file itself")
+        raise BadTensor(
+            f"tensor {tensor.name!r} lies in {location!r}, but the model was not read from a file",
+            "I08",
+            "compile the .onnx file itself",
+        )
     path = (folder / location).resolve()
     if not location or not path.is_relative_to(folder.resolve()):
-        raise BadTensor(f"tensor {tensor.name!r} lies in {location!r}, outside of the model's folder", "I08", "put the file beside the model")
+        raise BadTensor(
+            f"tensor {tensor.name!r} lies in {location!r}, outside of the model's folder",
+            "I08",
+            "put the file beside the model",
+        )
     if not path.is_file():
-        raise BadTensor(f"tensor {tensor.name!r} lies in {location!r}, which does not exist in {folder}", "I08", "copy it beside the model")
+        raise BadTensor(
+            f"tensor {tensor.name!r} lies in {location!r}, which does not exist in {folder}",
+            "I08",
+            "copy it beside the model",
+        )
     try:
         offset = int(entries.get("offset", "0") or 0)
         stated = int(entries["length"]) if entries.get("length") else None
@@ -61,10 +75,17 @@ def external(tensor: onnx.TensorProto, dtype: dt.DType, folder: Path | None) -> 
     packed = dtype.kind in ("int", "uint", "float") and dtype.bits < 8
     needed = (count * dtype.bits + 7) // 8 if packed else count * dtype.numpy.itemsize
     if stated is not None and stated != needed:
-        raise BadTensor(f"tensor {tensor.name!r} ({dtype}{list(tensor.dims)}) needs {needed} bytes, its external data says {stated}", "I08")
+        raise BadTensor(
+            f"tensor {tensor.name!r} ({dtype}{list(tensor.dims)}) needs {needed} bytes, its external data says {stated}",
+            "I08",
+        )
     size = path.stat().st_size
     if offset < 0 or offset + needed > size:
-        raise BadTensor(f"tensor {tensor.name!r} needs bytes {offset} to {offset + needed} of {location!r}, which has {size}", "I08", "the file is truncated")
+        raise BadTensor(
+            f"tensor {tensor.name!r} needs bytes {offset} to {offset + needed} of {location!r}, which has {size}",
+            "I08",
+            "the file is truncated",
+        )
     if needed == 0:
         return np.zeros(list(tensor.dims), dtype.numpy)
     raw = np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=(needed,))

@@ -1,8 +1,9 @@
 """What small tensors hold, as far as it is known at compile time: numbers, or Dims.
 
-``Value.content`` is a numpy object array whose elements are Python ints, bools, floats, Dims (``Sum``) or, in float tensors, ``Ratio``s of a Dim. Exporters
-compute shapes with chains of Shape, Gather, Concat, Mul, Div, Floor, Cast ...; ``propagate`` runs them symbolically while the graph is built, so that
-whoever needs a shape reads it off the tensor. Comparisons are decided only where the bounds of the dims prove them.
+``Value.content`` is a numpy object array whose elements are Python ints, bools, floats, Dims (``Sum``) or, in float
+tensors, ``Ratio``s of a Dim. Exporters compute shapes with chains of Shape, Gather, Concat, Mul, Div, Floor, Cast ...;
+``propagate`` runs them symbolically while the graph is built, so that whoever needs a shape reads it off the tensor.
+Comparisons are decided only where the bounds of the dims prove them.
 """
 
 from __future__ import annotations
@@ -115,14 +116,18 @@ def propagate(node: Node) -> None:
         node.outputs[0].content = result
 
 
-# --- pieces --------------------------------------------------------------------------------------------------------------
+# --- pieces -----------------------------------------------------------------------------------------------------------
 
 
 def _objects(array: np.ndarray) -> Content:
     """Python numbers of an array of any element type."""
     result = np.empty(array.size, dtype=object)
     if array.dtype.kind not in "iufb":  # ml_dtypes: bfloat16, float8, int4
-        wide = np.float64 if array.size and isinstance(float(array.ravel()[0]), float) and not _is_small_int(array.dtype) else np.int64
+        wide = (
+            np.float64
+            if array.size and isinstance(float(array.ravel()[0]), float) and not _is_small_int(array.dtype)
+            else np.int64
+        )
         array = array.astype(wide)
     result[:] = array.ravel().tolist()
     return result.reshape(array.shape)
@@ -277,7 +282,8 @@ def _ceil(x: Any) -> Any:
 
 
 def scaled(size: Dim, scale: Any) -> Dim:
-    """floor(size * scale), for a scale that is a number or an element of a float content. Raises Undecided if no Dim can say that."""
+    """floor(size * scale), for a scale that is a number or an element of a float content. Raises Undecided if no
+    Dim can say that."""
     if isinstance(size, int) and isinstance(scale, (int, float)):
         return int(np.floor(size * scale))
     return _floor(_times(size, float(scale) if isinstance(scale, int) else scale))
@@ -328,7 +334,9 @@ def _reduce(node: Node, x: Content) -> Content | None:
 def _gather(node: Node, x: Content, indices: Content) -> Content:
     if not is_numeric(indices):
         raise Undecided
-    return np.asarray(np.take(x, indices.astype(np.int64), axis=node.attrs.axis), dtype=object)  # a scalar index gives the bare element
+    return np.asarray(
+        np.take(x, indices.astype(np.int64), axis=node.attrs.axis), dtype=object
+    )  # a scalar index gives the bare element
 
 
 def _scatter_nd(node: Node, x: Content, indices: Content, updates: Content) -> Content:
@@ -368,7 +376,8 @@ def _cumsum(node: Node, x: Content) -> Content:
         total: Any = 0
         for i, e in enumerate(moved[at]):
             after = _plus(total, e)
-            result[(*at, i)] = total if a.exclusive else after
+            place = (*at, i)
+            result[place] = total if a.exclusive else after
             total = after
     if a.reverse:
         result = result[..., ::-1]
@@ -460,4 +469,9 @@ def _range(node: Node) -> Content:
     return result
 
 
-_SOURCES: dict[str, Callable[[Node], Content | None]] = {"Dims": _dims, "ReadDims": _read_dims, "Fill": _fill, "Range": _range}
+_SOURCES: dict[str, Callable[[Node], Content | None]] = {
+    "Dims": _dims,
+    "ReadDims": _read_dims,
+    "Fill": _fill,
+    "Range": _range,
+}

@@ -1,4 +1,5 @@
-"""The attention operators of ONNX and com.microsoft, made of the core op Attention with the masks that they describe."""
+"""The attention operators of ONNX and com.microsoft, made of the core op Attention with the masks that they
+describe."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def join_heads(b: Scope, x: Value) -> Value:
 
 def places(b: Scope, count: Dim, rank: int, axis: int) -> Value:
     """0, 1, 2 ... along ``axis`` of ``rank``."""
-    return declare.reshape(b, b.op("Range", start=0, step=1, size=count), tuple(count if i == axis else 1 for i in range(rank)))
+    return declare.reshape(
+        b, b.op("Range", start=0, step=1, size=count), tuple(count if i == axis else 1 for i in range(rank))
+    )
 
 
 def both(b: Scope, x: Value | None, y: Value | None) -> Value | None:
@@ -49,8 +52,18 @@ def combine(b: Scope, mask: Value | None, allowed: Value | None, like: Value) ->
     return b.op("Where", allowed, mask, b.like(-math.inf, like))
 
 
-def attend(b: Scope, q: Value, k: Value, v: Value, mask: Value | None, scale: float | None, causal: bool = False, softcap: float = 0.0) -> Value:
-    """Attention on [B, H, S, D]; rows that see no key are 0. ``causal`` is the core op's: the last query sees all keys."""
+def attend(
+    b: Scope,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None,
+    scale: float | None,
+    causal: bool = False,
+    softcap: float = 0.0,
+) -> Value:
+    """Attention on [B, H, S, D]; rows that see no key are 0. ``causal`` is the core op's: the last query sees
+    all keys."""
     size = q.shape[-1]
     if not scale and isinstance(size, int):
         scale = 1 / math.sqrt(size)
@@ -60,16 +73,26 @@ def attend(b: Scope, q: Value, k: Value, v: Value, mask: Value | None, scale: fl
         mask = declare.reshape(b, mask, (*([1] * (4 - mask.type.rank)), *mask.shape))
     if mask is not None and mask.type.dtype is not BOOL:
         mask = cast(b, mask, q.type.dtype)
-    y = b.op("Attention", q, k, v, *([] if mask is None else [mask]), scale=float(scale), causal=causal, softcap=float(softcap))
+    y = b.op(
+        "Attention",
+        q,
+        k,
+        v,
+        *([] if mask is None else [mask]),
+        scale=float(scale),
+        causal=causal,
+        softcap=float(softcap),
+    )
     return y if mask is None else b.op("Where", b.op("IsNaN", y), b.like(0, y), y)
 
 
 @onnx_op("Attention")
 def attention(
-    b: Scope, q: Value, k: Value, v: Value, attn_mask: Value | None = None, past_key: Value | None = None, past_value: Value | None = None,
-    nonpad_kv_seqlen: Value | None = None, *, is_causal: int = 0, kv_num_heads: int | None = None, q_num_heads: int | None = None,
-    qk_matmul_output_mode: int = 0, scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
-    left_window_size: int = -1, right_window_size: int = -1,
+    b: Scope, q: Value, k: Value, v: Value, attn_mask: Value | None = None, past_key: Value | None = None,
+    past_value: Value | None = None, nonpad_kv_seqlen: Value | None = None, *, is_causal: int = 0,
+    kv_num_heads: int | None = None, q_num_heads: int | None = None, qk_matmul_output_mode: int = 0,
+    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None, left_window_size: int = -1,
+    right_window_size: int = -1,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if b.wants(3):
         raise UseBody
@@ -92,7 +115,9 @@ def attention(
         allowed = b.op("Less", places(b, keys, 4, 3), valid)
         offset = b.op("Sub", valid, b.op("Dims", content=(queries,), shape=()))
     if (causal and (offset is not None or fresh != queries)) or left_window_size >= 0 or right_window_size >= 0:
-        at = b.op("Add", places(b, queries, 4, 2), b.op("Dims", content=(past,), shape=()) if offset is None else offset)
+        at = b.op(
+            "Add", places(b, queries, 4, 2), b.op("Dims", content=(past,), shape=()) if offset is None else offset
+        )
         behind = b.op("Sub", at, places(b, keys, 4, 3))  # how far the key lies before the query
         if causal and (offset is not None or fresh != queries):
             allowed, causal = both(b, allowed, b.op("GreaterOrEqual", behind, b.constant(0, np.int64))), False
@@ -107,16 +132,17 @@ def attention(
 
 
 def _filled(b: Scope, mask: Value, keys: Dim, padded: bool) -> Value:
-    """A mask shorter than the keys, filled up with "no". Sizes of different names are taken for equal, unless the keys are ``padded``."""
+    """A mask shorter than the keys, filled up with "no". Sizes of different names are taken for equal, unless
+    the keys are ``padded``."""
     have = mask.shape[-1]
-    if have == keys or have == 1 or not (padded or isinstance(have, int) and isinstance(keys, int)):
+    if have == keys or have == 1 or not (padded or (isinstance(have, int) and isinstance(keys, int))):
         return mask
     filler = b.constant(False, np.bool_) if mask.type.dtype is BOOL else b.like(-math.inf, mask)
     rank = mask.type.rank
     return b.op("Pad", mask, filler, pads=(*([0] * (2 * rank - 1)), d.add(keys, d.mul(have, -1))), mode="constant")
 
 
-# --- com.microsoft -------------------------------------------------------------------------------------------------------
+# --- com.microsoft ----------------------------------------------------------------------------------------------------
 
 
 def padding_mask(b: Scope, mask: Value | None, batch: Dim, queries: Dim, keys: Dim) -> Value | None:
@@ -143,9 +169,10 @@ def _causal_mask(b: Scope, queries: Dim, keys: Dim) -> Value:
 
 @onnx_op("MultiHeadAttention", domain=MS)
 def multi_head_attention(
-    b: Scope, query: Value, key: Value | None = None, value: Value | None = None, bias: Value | None = None, key_padding_mask: Value | None = None,
-    attention_bias: Value | None = None, past_key: Value | None = None, past_value: Value | None = None, *, num_heads: int,
-    mask_filter_value: float = -10000.0, scale: float = 0.0, unidirectional: int = 0,
+    b: Scope, query: Value, key: Value | None = None, value: Value | None = None, bias: Value | None = None,
+    key_padding_mask: Value | None = None, attention_bias: Value | None = None, past_key: Value | None = None,
+    past_value: Value | None = None, *, num_heads: int, mask_filter_value: float = -10000.0, scale: float = 0.0,
+    unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if query.type.rank == 5:  # packed (B, S, H, 3, D)
         parts = [declare.slice_axis(b, query, 3, i, 1) for i in range(3)]
@@ -155,7 +182,10 @@ def multi_head_attention(
         raise Unsupported("MultiHeadAttention without keys")
     if value is None and key.type.rank == 5:  # packed (B, T, H, 2, D)
         batch, length, heads, _, size = key.shape
-        key, value = (declare.reshape(b, declare.slice_axis(b, key, 3, i, 1), (batch, length, d.mul(heads, size))) for i in range(2))
+        key, value = (
+            declare.reshape(b, declare.slice_axis(b, key, 3, i, 1), (batch, length, d.mul(heads, size)))
+            for i in range(2)
+        )
     assert value is not None
     if bias is not None:
         sizes = (query.shape[-1], key.shape[-1] if key.type.rank == 3 else query.shape[-1])
@@ -176,10 +206,11 @@ def multi_head_attention(
 
 @onnx_op("Attention", domain=MS)
 def attention_ms(
-    b: Scope, x: Value, weights: Value, bias: Value | None = None, mask_index: Value | None = None, past: Value | None = None,
-    attention_bias: Value | None = None, past_sequence_length: Value | None = None, *, num_heads: int, do_rotary: int = 0,
-    mask_filter_value: float = -10000.0, past_present_share_buffer: int = 0, qkv_hidden_sizes: tuple[int, ...] | None = None,
-    rotary_embedding_dim: int = 0, scale: float = 0.0, unidirectional: int = 0,
+    b: Scope, x: Value, weights: Value, bias: Value | None = None, mask_index: Value | None = None,
+    past: Value | None = None, attention_bias: Value | None = None, past_sequence_length: Value | None = None, *,
+    num_heads: int, do_rotary: int = 0, mask_filter_value: float = -10000.0, past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: tuple[int, ...] | None = None, rotary_embedding_dim: int = 0, scale: float = 0.0,
+    unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if do_rotary or past_present_share_buffer:
         raise Unsupported("do_rotary and past_present_share_buffer")
@@ -205,13 +236,16 @@ def attention_ms(
 
 
 def rotate(b: Scope, x: Value, cosine: Value, sine: Value, interleaved: bool) -> Value:
-    """Rotary embedding of x [B, H, S, D]; cosine and sine broadcast to [B, H, S, R / 2], R <= D: what is beyond R stays."""
+    """Rotary embedding of x [B, H, S, D]; cosine and sine broadcast to [B, H, S, R / 2], R <= D: what is beyond
+    R stays."""
     half = cosine.shape[-1]
     width, full = d.mul(half, 2), x.shape[-1]
     head = declare.slice_axis(b, x, 3, 0, width)
     if interleaved:
         pairs = declare.reshape(b, head, (*x.shape[:3], half, 2))
-        first, second = (declare.reshape(b, declare.slice_axis(b, pairs, 4, i, 1), (*x.shape[:3], half)) for i in range(2))
+        first, second = (
+            declare.reshape(b, declare.slice_axis(b, pairs, 4, i, 1), (*x.shape[:3], half)) for i in range(2)
+        )
     else:
         first, second = declare.slice_axis(b, head, 3, 0, half), declare.slice_axis(b, head, 3, half, half)
     real = b.op("Sub", b.op("Mul", first, cosine), b.op("Mul", second, sine))
@@ -233,8 +267,8 @@ def angles_at(b: Scope, cache: Value, positions: Value) -> Value:
 
 @onnx_op("RotaryEmbedding", domain=MS)
 def rotary_embedding_ms(
-    b: Scope, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0, is_packed_batching: int = 0,
-    num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
+    b: Scope, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0,
+    is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
 ) -> Value:  # fmt: skip
     if is_packed_batching or scale != 1.0:
         raise Unsupported("is_packed_batching and scale")
@@ -261,13 +295,15 @@ def rotary_embedding_ms(
 
 @onnx_op("GroupQueryAttention", domain=MS)
 def group_query_attention(
-    b: Scope, query: Value, key: Value | None = None, value: Value | None = None, past_key: Value | None = None, past_value: Value | None = None,
-    seqlens_k: Value | None = None, total_sequence_length: Value | None = None, cos_cache: Value | None = None, sin_cache: Value | None = None,
-    position_ids: Value | None = None, attention_bias: Value | None = None, head_sink: Value | None = None, *, num_heads: int, kv_num_heads: int,
-    do_rotary: int = 0, local_window_size: int = -1, rotary_interleaved: int = 0, scale: float = 0.0, smooth_softmax: int = 0, softcap: float = 0.0,
-    qk_output: int = 0,
+    b: Scope, query: Value, key: Value | None = None, value: Value | None = None, past_key: Value | None = None,
+    past_value: Value | None = None, seqlens_k: Value | None = None, total_sequence_length: Value | None = None,
+    cos_cache: Value | None = None, sin_cache: Value | None = None, position_ids: Value | None = None,
+    attention_bias: Value | None = None, head_sink: Value | None = None, *, num_heads: int, kv_num_heads: int,
+    do_rotary: int = 0, local_window_size: int = -1, rotary_interleaved: int = 0, scale: float = 0.0,
+    smooth_softmax: int = 0, softcap: float = 0.0, qk_output: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
-    """New keys are written behind each batch's own past; the cache is as long as the past buffer, or as the total length if that is longer."""
+    """New keys are written behind each batch's own past; the cache is as long as the past buffer, or as the
+    total length if that is longer."""
     if smooth_softmax > 0 or head_sink is not None or qk_output:
         raise Unsupported("smooth_softmax, head_sink and qk_output")
     if seqlens_k is None or total_sequence_length is None:
@@ -290,7 +326,10 @@ def group_query_attention(
             raise ValueError("do_rotary without cos_cache and sin_cache")
         turn = positions if position_ids is None else position_ids
         cosine, sine = angles_at(b, cos_cache, turn), angles_at(b, sin_cache, turn)
-        q, k = rotate(b, q, cosine, sine, bool(rotary_interleaved)), rotate(b, k, cosine, sine, bool(rotary_interleaved))
+        q, k = (
+            rotate(b, q, cosine, sine, bool(rotary_interleaved)),
+            rotate(b, k, cosine, sine, bool(rotary_interleaved)),
+        )
     if past_key is not None and past_value is not None:
         (wanted,) = b.dims(declare.reshape(b, total_sequence_length, (1,)), "total_sequence_length", lo=1)
         room = d.max_(past_key.shape[2], wanted)
@@ -310,5 +349,3 @@ def _written(b: Scope, old: Value, new: Value, positions: Value, room: Dim) -> V
     cache = old if more == 0 else b.op("Pad", old, b.like(0, old), pads=(0, 0, 0, 0, 0, 0, more, 0), mode="constant")
     where = declare.reshape(b, positions, (new.shape[0], 1, new.shape[2], 1))
     return b.op("ScatterElements", cache, declare.expand(b, where, new.shape), new, axis=2, reduction="none")
-
-

@@ -1,4 +1,5 @@
-"""Sources: tensors that are made, not computed from others (Dims, Range, Fill), ReadDims, and ONNX's Constant, Shape, Range ..."""
+"""Sources: tensors that are made, not computed from others (Dims, Range, Fill), ReadDims, and ONNX's Constant,
+Shape, Range ..."""
 
 from __future__ import annotations
 
@@ -69,23 +70,30 @@ def _range_array(a: RangeAttrs) -> np.ndarray:
     return (np.arange(int(a.size), dtype=wide) * a.step + a.start).astype(a.dtype.numpy)  # type: ignore[arg-type]
 
 
-OPS.add("Dims", Op("Dims", Kind.SOURCE, lambda t, a: (TensorType(a.dtype, a.shape),), _dims_array, DimsAttrs, arity=(0, 0),
-                   doc="A small tensor whose elements are Dims, made at run time."))  # fmt: skip
-OPS.add("Range", Op("Range", Kind.SOURCE, lambda t, a: (TensorType(a.dtype, (a.size,)),), _range_array, RangeAttrs, arity=(0, 0)))
-OPS.add("Fill", Op("Fill", Kind.SOURCE, lambda t, a: (TensorType(a.dtype, a.shape),),
-                   lambda a: np.full(a.shape, a.value, dtype=a.dtype.numpy), FillAttrs, arity=(0, 0),
-                   doc="A tensor whose elements are all one number."))  # fmt: skip
-OPS.add("ReadDims", Op("ReadDims", Kind.CONTROL, infer_read_dims, lambda x, a: x, ReadDimsAttrs,
-                       doc="The input itself; its elements become the values of symbols, read back by the host when the model runs."))  # fmt: skip
+def _infer_shape(types: Types, a: Any) -> tuple[TensorType, ...]:
+    return (TensorType(a.dtype, a.shape),)
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+def _source(name: str, infer: Any, reference: Any, attrs: type, doc: str) -> None:
+    OPS.add(name, Op(name, Kind.SOURCE, infer, reference, attrs, arity=(0, 0), doc=doc))
+
+
+_source("Dims", _infer_shape, _dims_array, DimsAttrs, "A small tensor whose elements are Dims, made at run time.")
+_source("Range", lambda t, a: (TensorType(a.dtype, (a.size,)),), _range_array, RangeAttrs, "start + i * step.")
+_source("Fill", _infer_shape, lambda a: np.full(a.shape, a.value, a.dtype.numpy), FillAttrs, "One number everywhere.")
+
+_READS = "The input itself; its elements become the values of symbols, read back by the host when the model runs."
+OPS.add("ReadDims", Op("ReadDims", Kind.CONTROL, infer_read_dims, lambda x, a: x, ReadDimsAttrs, doc=_READS))
+
+
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 @onnx_op("Constant")
 def constant(
-    b: Scope, *, value: np.ndarray | None = None, value_float: float | None = None, value_floats: tuple[float, ...] | None = None,
-    value_int: int | None = None, value_ints: tuple[int, ...] | None = None, value_string: str | None = None,
+    b: Scope, *, value: np.ndarray | None = None, value_float: float | None = None,
+    value_floats: tuple[float, ...] | None = None, value_int: int | None = None,
+    value_ints: tuple[int, ...] | None = None, value_string: str | None = None,
     value_strings: tuple[str, ...] | None = None, sparse_value: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
     if value is not None:
@@ -126,7 +134,15 @@ def fill_like(b: Scope, shape: Shape, value: np.ndarray) -> Value:
 
     dtype = dt.of(value)
     element = value.reshape(-1)[0]
-    number: Any = bool(element) if dtype.kind == "bool" else int(element) if dtype.is_integer else complex(element) if dtype.kind == "complex" else float(element)
+    number: Any = (
+        bool(element)
+        if dtype.kind == "bool"
+        else int(element)
+        if dtype.is_integer
+        else complex(element)
+        if dtype.kind == "complex"
+        else float(element)
+    )
     return b.op("Fill", value=number, shape=tuple(shape), dtype=dtype)
 
 
@@ -162,10 +178,13 @@ def _float_range(b: Scope, start: Value, limit: Value, delta: Value) -> Value:
     bounds = [v.content.reshape(-1)[0] if v.content is not None else None for v in (start, limit, delta)]
     if any(e is None or isinstance(e, contents.Ratio) or (isinstance(e, float) and not e.is_integer()) for e in bounds):
         count = b.op("Ceil", b.op("Div", b.op("Sub", limit, start), delta))
-        (size,) = b.dims(declare.reshape(b, declare.cast(b, b.op("Max", count, b.like(0, count)), I64), (1,)), "the number of elements")
+        (size,) = b.dims(
+            declare.reshape(b, declare.cast(b, b.op("Max", count, b.like(0, count)), I64), (1,)),
+            "the number of elements",
+        )
         index = b.op("Cast", b.op("Range", start=0, step=1, size=size), to=start.type.dtype)
         return b.op("Add", b.op("Mul", index, declare.reshape(b, delta, ())), declare.reshape(b, start, ()))
-    first, last, step = (int(e) if isinstance(e, float) else e for e in bounds)
+    first, last, step = (int(e) if isinstance(e, float) else e for e in bounds if e is not None)
     if not isinstance(step, int) or step == 0:
         raise Unsupported("delta must be known at compile time")
     span = d.mul(d.add(last, d.mul(first, -1)), 1 if step > 0 else -1)

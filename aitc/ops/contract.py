@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType, broadcast
 from aitc.ops import declare
-from aitc.ops.declare import Scope, Unsupported, along_channel, ints, numbers, onnx_op
+from aitc.ops.declare import Scope, Unsupported, along_channel, onnx_op
 from aitc.ops.pointwise import same_dtype, widen
 from aitc.ops.windows import resolve_pads, spatial, taps
 
@@ -142,7 +141,9 @@ def infer_conv_transpose(types: Types, a: ConvTransposeAttrs) -> tuple[TensorTyp
     for i in range(n):
         extent = d.add(d.mul(d.add(w.shape[2 + i], -1), a.dilations[i]), 1)
         full = d.add(d.mul(d.add(x.shape[2 + i], -1), a.strides[i]), extent)
-        out.append(d.sum_((full, a.output_padding[i] if a.output_padding else 0, d.mul(d.add(a.pads[i], a.pads[n + i]), -1))))
+        out.append(
+            d.sum_((full, a.output_padding[i] if a.output_padding else 0, d.mul(d.add(a.pads[i], a.pads[n + i]), -1)))
+        )
     return (TensorType(x.dtype, (x.shape[0], d.mul(w.shape[1], a.group), *out)),)
 
 
@@ -160,9 +161,15 @@ def conv_transpose_array(x: np.ndarray, w: np.ndarray, a: ConvTransposeAttrs) ->
         part = xs[:, g * inputs : (g + 1) * inputs]
         target = result[:, g * per_group : (g + 1) * per_group]
         for tap in np.ndindex(*window):
-            value = np.moveaxis(np.tensordot(part, ws[(slice(g * inputs, (g + 1) * inputs), slice(None), *tap)], axes=([1], [0])), -1, 1)
-            where = tuple(slice(t * dl, t * dl + (s - 1) * st + 1, st) for t, dl, s, st in zip(tap, a.dilations, space, a.strides))
-            target[(slice(None), slice(None), *where)] += value
+            at = (slice(g * inputs, (g + 1) * inputs), slice(None), *tap)
+            value = np.moveaxis(np.tensordot(part, ws[at], axes=([1], [0])), -1, 1)
+            steps = zip(tap, a.dilations, space, a.strides)
+            where = (
+                slice(None),
+                slice(None),
+                *(slice(t * dl, t * dl + (s - 1) * st + 1, st) for t, dl, s, st in steps),
+            )
+            target[where] += value
     pads = [(0, 0), (0, 0)]
     for i in range(n):
         end = int(a.pads[n + i]) + (max(0, extra[i]) - extra[i])  # type: ignore[arg-type]
@@ -170,16 +177,42 @@ def conv_transpose_array(x: np.ndarray, w: np.ndarray, a: ConvTransposeAttrs) ->
     return spatial(result, pads, 0).astype(x.dtype)
 
 
-OPS.add("MatMul", Op("MatMul", Kind.CONTRACT, infer_matmul, matmul_array, MatMulAttrs, arity=(2, 2), tolerance=8.0, flops=_matmul_flops))
-OPS.add("Conv", Op("Conv", Kind.CONTRACT, infer_conv, conv_array, ConvAttrs, arity=(2, 2), tolerance=8.0, flops=_conv_flops))
-OPS.add("ConvTranspose", Op("ConvTranspose", Kind.CONTRACT, infer_conv_transpose, conv_transpose_array, ConvTransposeAttrs, arity=(2, 2), tolerance=8.0))
+OPS.add(
+    "MatMul",
+    Op(
+        "MatMul",
+        Kind.CONTRACT,
+        infer_matmul,
+        matmul_array,
+        MatMulAttrs,
+        arity=(2, 2),
+        tolerance=8.0,
+        flops=_matmul_flops,
+    ),
+)
+OPS.add(
+    "Conv", Op("Conv", Kind.CONTRACT, infer_conv, conv_array, ConvAttrs, arity=(2, 2), tolerance=8.0, flops=_conv_flops)
+)
+OPS.add(
+    "ConvTranspose",
+    Op(
+        "ConvTranspose",
+        Kind.CONTRACT,
+        infer_conv_transpose,
+        conv_transpose_array,
+        ConvTransposeAttrs,
+        arity=(2, 2),
+        tolerance=8.0,
+    ),
+)
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def matmul(b: Scope, x: Value, y: Value, out: DType | None = None) -> Value:
-    """numpy's matmul: a vector is a row on the left and a column on the right, and its axis vanishes from the result."""
+    """numpy's matmul: a vector is a row on the left and a column on the right, and its axis vanishes from the
+    result."""
     if not x.type.rank or not y.type.rank:
         raise ValueError(f"matmul of a scalar: {x.type} and {y.type}")
     row, column = x.type.rank == 1, y.type.rank == 1
@@ -201,7 +234,9 @@ def matmul_(b: Scope, x: Value, y: Value) -> Value:
     return matmul(b, x, y)
 
 
-def gemm_of(b: Scope, x: Value, y: Value, c: Value | None, alpha: float, beta: float, trans_a: bool, trans_b: bool) -> Value:
+def gemm_of(
+    b: Scope, x: Value, y: Value, c: Value | None, alpha: float, beta: float, trans_a: bool, trans_b: bool
+) -> Value:
     if x.type.rank != 2 or y.type.rank != 2:
         raise ValueError(f"matrices needed, got {x.type} and {y.type}")
     x = declare.transpose(b, x, (1, 0)) if trans_a else x
@@ -217,12 +252,33 @@ def gemm_of(b: Scope, x: Value, y: Value, c: Value | None, alpha: float, beta: f
 
 
 @onnx_op("Gemm", since=7)
-def gemm(b: Scope, x: Value, y: Value, c: Value | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0) -> Value:
+def gemm(
+    b: Scope,
+    x: Value,
+    y: Value,
+    c: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Value:
     return gemm_of(b, x, y, c, alpha, beta, bool(transA), bool(transB))
 
 
 @onnx_op("Gemm", since=1)
-def gemm_old(b: Scope, x: Value, y: Value, c: Value, *, alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0, transA: int = 0, transB: int = 0) -> Value:
+def gemm_old(
+    b: Scope,
+    x: Value,
+    y: Value,
+    c: Value,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    broadcast: int = 0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Value:
     return gemm_of(b, x, y, c, alpha, beta, bool(transA), bool(transB))
 
 
@@ -233,7 +289,8 @@ def check_kernel_shape(w: Value, kernel_shape: tuple[int, ...] | None) -> None:
 
 def convolution(
     b: Scope, x: Value, w: Value, bias: Value | None, auto_pad: str, dilations: tuple[int, ...] | None, group: int,
-    kernel_shape: tuple[int, ...] | None, pads: tuple[int, ...] | None, strides: tuple[int, ...] | None, out: DType | None = None,
+    kernel_shape: tuple[int, ...] | None, pads: tuple[int, ...] | None, strides: tuple[int, ...] | None,
+    out: DType | None = None,
 ) -> Value:  # fmt: skip
     """A convolution as ONNX parametrises it; the bias becomes an Add."""
     n = x.type.rank - 2
@@ -248,8 +305,9 @@ def convolution(
 
 @onnx_op("Conv")
 def conv(
-    b: Scope, x: Value, w: Value, bias: Value | None = None, *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, w: Value, bias: Value | None = None, *, auto_pad: str = "NOTSET",
+    dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
     return convolution(b, x, w, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
 
@@ -258,10 +316,11 @@ def conv(
 def causal_conv_with_state(
     b: Scope, x: Value, w: Value, bias: Value | None = None, past: Value | None = None, *, activation: str = "none"
 ) -> tuple[Value, ...]:
-    """A depthwise convolution over x [B, C, L] with the k - 1 positions before it in front; gives them for the next call too."""
+    """A depthwise convolution over x [B, C, L] with the k - 1 positions before it in front; gives them for the
+    next call too."""
     if activation not in ("none", "silu", "swish"):
         raise ValueError(f"activation {activation!r}")
-    batch, channels, _ = x.shape
+    channels = x.shape[1]
     if not isinstance(channels, int):
         raise Unsupported("a symbolic number of channels", "bind it with --dim")
     before = d.add(w.shape[2], -1)
@@ -278,97 +337,11 @@ def causal_conv_with_state(
     return y, declare.slice_axis(b, padded, 2, start, before)
 
 
-@onnx_op("Col2Im")
-def col2im(
-    b: Scope, x: Value, image_shape: Value, block_shape: Value, *, dilations: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Value:  # fmt: skip
-    """Blocks added up where they came from: a transposed convolution whose filters copy one element each."""
-    image = b.dims(image_shape, "image_shape", lo=1)
-    if numbers(block_shape) is None:
-        return _col2im_scatter(b, x, image, b.dims(block_shape, "block_shape", lo=1), dilations, pads, strides)
-    block = ints(block_shape, "block_shape")
-    n, taps = len(block), int(np.prod(block))
-    strides, dilations, pads = strides or (1,) * n, dilations or (1,) * n, pads or (0,) * (2 * n)
-    counts: list[Dim] = []
-    extra: list[Dim] = []
-    for i in range(n):
-        extent = (block[i] - 1) * dilations[i] + 1
-        room = d.sum_((image[i], pads[i], pads[n + i], -extent))
-        counts.append(d.add(d.floordiv(room, strides[i]), 1))
-        extra.append(d.add(room, d.mul(d.floordiv(room, strides[i]), -strides[i])))
-    channels = d.floordiv(x.shape[1], taps)
-    if not isinstance(channels, int):
-        raise Unsupported("Col2Im with a symbolic number of channels", "bind it with --dim")
-    one_hot = np.tile(np.eye(taps).reshape(1, taps, 1, *block), (channels, 1, 1, *([1] * n))).reshape(channels * taps, 1, *block)
-    blocks = declare.reshape(b, x, (x.shape[0], x.shape[1], *counts))
-    ends = tuple(d.add(p, d.mul(e, -1)) for p, e in zip(pads[n:], extra))
-    return b.op("ConvTranspose", blocks, b.constant(one_hot.astype(x.type.dtype.numpy)), strides=strides, pads=(*pads[:n], *ends), dilations=dilations,
-                group=channels, output_padding=(0,) * n)  # fmt: skip
-
-
-def _col2im_scatter(
-    b: Scope, x: Value, image: Sequence[Dim], block: Sequence[Dim], dilations: tuple[int, ...] | None, pads: tuple[int, ...] | None,
-    strides: tuple[int, ...] | None,
-) -> Value:  # fmt: skip
-    """Where only the data knows the block's shape: every element is added to its place; those outside of the image to one behind it."""
-    n = len(image)
-    strides, dilations, pads = strides or (1,) * n, dilations or (1,) * n, pads or (0,) * (2 * n)
-    counts: list[Dim] = []
-    place: Value | None = None
-    inside: Value | None = None
-    for i in range(n):
-        extent = d.add(d.mul(d.add(block[i], -1), dilations[i]), 1)
-        counts.append(d.add(d.floordiv(d.sum_((image[i], pads[i], pads[n + i], d.mul(extent, -1))), strides[i]), 1))
-        tap = declare.reshape(b, b.op("Range", start=-pads[i], step=dilations[i], size=block[i]), (*([1] * i), block[i], *([1] * (2 * n - 1 - i))))
-        at = declare.reshape(b, b.op("Range", start=0, step=strides[i], size=counts[i]), (*([1] * (n + i)), counts[i], *([1] * (n - 1 - i))))
-        here = b.op("Add", tap, at)
-        size = b.op("Dims", content=(image[i],), shape=())
-        fits = b.op("And", b.op("GreaterOrEqual", here, b.constant(0, np.int64)), b.op("Less", here, size))
-        inside = fits if inside is None else b.op("And", inside, fits)
-        place = here if place is None else b.op("Add", b.op("Mul", place, size), here)
-    assert place is not None and inside is not None
-    pixels, taps, blocks = d.product(image), d.product(block), d.product(counts)
-    place = declare.reshape(b, b.op("Where", inside, place, b.op("Dims", content=(pixels,), shape=())), (1, 1, d.mul(taps, blocks)))
-    channels = d.floordiv(x.shape[1], taps)
-    values = declare.reshape(b, x, (x.shape[0], channels, d.mul(taps, blocks)))
-    canvas = b.op("Fill", value=0.0, shape=(x.shape[0], channels, d.add(pixels, 1)), dtype=x.type.dtype)
-    y = b.op("ScatterElements", canvas, declare.expand(b, place, values.shape), values, axis=2, reduction="add")
-    return declare.reshape(b, declare.slice_axis(b, y, 2, 0, pixels), (x.shape[0], channels, *image))
-
-
-@onnx_op("Det")
-def det(b: Scope, x: Value) -> Value:
-    """The determinant of the last two axes, by expansion along rows: n 2^(n - 1) products."""
-    n = x.shape[-1]
-    if x.type.rank < 2 or not isinstance(n, int) or x.shape[-2] != n:
-        raise ValueError(f"square matrices of known size needed, got {x.type}")
-    if n > 8:
-        raise Unsupported(f"the determinant of {n} x {n} matrices; at most 8 x 8")
-
-    def entry(i: int, j: int) -> Value:
-        part = declare.slice_axis(b, declare.slice_axis(b, x, x.type.rank - 2, i, 1), x.type.rank - 1, j, 1)
-        return declare.reshape(b, part, x.shape[:-2])
-
-    minors: dict[tuple[int, ...], Value | None] = {(): None}  # of the last rows, by their columns
-    for i in reversed(range(n)):
-        grown: dict[tuple[int, ...], Value | None] = {}
-        for columns in combinations(range(n), n - i):
-            total: Value | None = None
-            for k, j in enumerate(columns):
-                rest = minors[columns[:k] + columns[k + 1 :]]
-                term = entry(i, j) if rest is None else b.op("Mul", entry(i, j), rest)
-                total = term if total is None else b.op("Sub" if k % 2 else "Add", total, term)
-            grown[columns] = total
-        minors = grown
-    result = minors[tuple(range(n))]
-    return b.like(1, x) if result is None else result
-
-
 @onnx_op("ConvTranspose")
 def conv_transpose(
-    b: Scope, x: Value, w: Value, bias: Value | None = None, *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, output_padding: tuple[int, ...] | None = None, output_shape: tuple[int, ...] | None = None,
+    b: Scope, x: Value, w: Value, bias: Value | None = None, *, auto_pad: str = "NOTSET",
+    dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None,
+    output_padding: tuple[int, ...] | None = None, output_shape: tuple[int, ...] | None = None,
     pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
     n = x.type.rank - 2
@@ -380,7 +353,14 @@ def conv_transpose(
     end: list[Dim] = list(pads[n:]) if pads else [0] * n
     if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         for i in range(n):
-            full = d.sum_((d.mul(d.add(x.shape[2 + i], -1), strides[i]), d.mul(d.add(w.shape[2 + i], -1), dilations[i]), 1, extra[i]))
+            full = d.sum_(
+                (
+                    d.mul(d.add(x.shape[2 + i], -1), strides[i]),
+                    d.mul(d.add(w.shape[2 + i], -1), dilations[i]),
+                    1,
+                    extra[i],
+                )
+            )
             wanted: Dim = output_shape[-n:][i] if output_shape is not None else d.mul(x.shape[2 + i], strides[i])
             total = d.add(full, d.mul(wanted, -1))
             if output_shape is None:
@@ -392,5 +372,14 @@ def conv_transpose(
         raise ValueError(f"auto_pad {auto_pad!r}")
     if not all(isinstance(p, int) for p in (*begin, *end)) and output_shape is None:
         raise Unsupported("ConvTranspose with computed padding on symbolic dims", "bind the dims with --dim")
-    y = b.op("ConvTranspose", x, w, strides=strides, pads=(*begin, *end), dilations=dilations, group=group, output_padding=tuple(extra))
+    y = b.op(
+        "ConvTranspose",
+        x,
+        w,
+        strides=strides,
+        pads=(*begin, *end),
+        dilations=dilations,
+        group=group,
+        output_padding=tuple(extra),
+    )
     return y if bias is None else b.op("Add", y, along_channel(b, bias, y.type.rank))

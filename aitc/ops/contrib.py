@@ -24,11 +24,13 @@ add_importer("QuantizeLinear", quantize_linear, MS)
 add_importer("DequantizeLinear", dequantize_linear, MS)
 
 
-# --- norms ---------------------------------------------------------------------------------------------------------------
+# --- norms ------------------------------------------------------------------------------------------------------------
 
 
-def simplified_layer_normalization(b: Scope, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Value:
-    return rms_normalization(b, x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)  # type: ignore[no-any-return]
+def simplified_layer_normalization(
+    b: Scope, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    return rms_normalization(b, x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
 
 
 add_importer("SimplifiedLayerNormalization", simplified_layer_normalization)  # onnxruntime writes it without a domain
@@ -37,7 +39,14 @@ add_importer("SimplifiedLayerNormalization", simplified_layer_normalization, MS)
 
 @onnx_op("SkipLayerNormalization", domain=MS)
 def skip_layer_normalization(
-    b: Scope, x: Value, skip: Value, gamma: Value, beta: Value | None = None, bias: Value | None = None, *, epsilon: float = 1e-12
+    b: Scope,
+    x: Value,
+    skip: Value,
+    gamma: Value,
+    beta: Value | None = None,
+    bias: Value | None = None,
+    *,
+    epsilon: float = 1e-12,
 ) -> tuple[Value | None, ...]:
     total = b.op("Add", x, skip)
     if bias is not None:
@@ -58,9 +67,9 @@ def skip_simplified_layer_normalization(
 
 @onnx_op("EmbedLayerNormalization", domain=MS)
 def embed_layer_normalization(
-    b: Scope, input_ids: Value, segment_ids: Value | None, word_embedding: Value, position_embedding: Value, segment_embedding: Value | None = None,
-    gamma: Value | None = None, beta: Value | None = None, mask: Value | None = None, position_ids: Value | None = None, *, epsilon: float = 1e-12,
-    mask_index_type: int = 0,
+    b: Scope, input_ids: Value, segment_ids: Value | None, word_embedding: Value, position_embedding: Value,
+    segment_embedding: Value | None = None, gamma: Value | None = None, beta: Value | None = None,
+    mask: Value | None = None, position_ids: Value | None = None, *, epsilon: float = 1e-12, mask_index_type: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if gamma is None:
         raise ValueError("gamma missing")
@@ -83,7 +92,7 @@ def embed_layer_normalization(
     return y, lengths, total
 
 
-# --- activations ---------------------------------------------------------------------------------------------------------
+# --- activations ------------------------------------------------------------------------------------------------------
 
 
 @onnx_op("FastGelu", domain=MS)
@@ -117,12 +126,20 @@ def activated(b: Scope, x: Value, activation: str, parameters: tuple[float, ...]
     raise Unsupported(f"activation {activation!r}")
 
 
-# --- products ------------------------------------------------------------------------------------------------------------
+# --- products ---------------------------------------------------------------------------------------------------------
 
 
 @onnx_op("FusedMatMul", "TransposeMatMul", domain=MS)
 def fused_matmul(
-    b: Scope, x: Value, y: Value, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0, transBatchB: int = 0
+    b: Scope,
+    x: Value,
+    y: Value,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
 ) -> Value:
     def turned(v: Value, trans: int, batch: int) -> Value:
         rank = v.type.rank
@@ -136,8 +153,9 @@ def fused_matmul(
 
 @onnx_op("FusedGemm", domain=MS)
 def fused_gemm(
-    b: Scope, x: Value, y: Value, c: Value | None = None, *, activation: str = "", activation_alpha: float = 0.0, activation_beta: float = 0.0,
-    activation_gamma: float = 0.0, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
+    b: Scope, x: Value, y: Value, c: Value | None = None, *, activation: str = "", activation_alpha: float = 0.0,
+    activation_beta: float = 0.0, activation_gamma: float = 0.0, alpha: float = 1.0, beta: float = 1.0, transA: int = 0,
+    transB: int = 0,
 ) -> Value:  # fmt: skip
     z = gemm_of(b, x, y, c, alpha, beta, bool(transA), bool(transB))
     two = activation in ("HardSigmoid", "Clip")
@@ -146,9 +164,10 @@ def fused_gemm(
 
 @onnx_op("FusedConv", domain=MS)
 def fused_conv(
-    b: Scope, x: Value, w: Value, bias: Value | None = None, z: Value | None = None, *, activation: str = "", activation_params: tuple[float, ...] = (),
-    auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, w: Value, bias: Value | None = None, z: Value | None = None, *, activation: str = "",
+    activation_params: tuple[float, ...] = (), auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None,
+    group: int = 1, kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
     y = convolution(b, x, w, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
     return activated(b, y if z is None else b.op("Add", y, z), activation, activation_params)
@@ -166,14 +185,17 @@ def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
 
 @onnx_op("MatMulNBits", domain=MS)
 def matmul_nbits(
-    b: Scope, x: Value, w: Value, scales: Value, zero_points: Value | None = None, g_idx: Value | None = None, bias: Value | None = None, *, K: int,
-    N: int, bits: int = 4, block_size: int = 32, accuracy_level: int = 0, weight_prepacked: int = 0,
+    b: Scope, x: Value, w: Value, scales: Value, zero_points: Value | None = None, g_idx: Value | None = None,
+    bias: Value | None = None, *, K: int, N: int, bits: int = 4, block_size: int = 32, accuracy_level: int = 0,
+    weight_prepacked: int = 0,
 ) -> Value:  # fmt: skip
     """Weights [N, K] of 4 (or 2, 8) bits with a scale and zero point for each block of K."""
     if g_idx is not None or bits not in (2, 4, 8) or weight_prepacked:
         raise Unsupported(f"bits = {bits}, g_idx, weight_prepacked")
     blocks = -(-K // block_size)
-    codes = unpacked(known(w, "the weights").reshape(N, blocks, -1), bits, block_size).reshape(N, blocks * block_size)[:, :K]
+    codes = unpacked(known(w, "the weights").reshape(N, blocks, -1), bits, block_size).reshape(N, blocks * block_size)[
+        :, :K
+    ]
     store: DType = U4 if bits == 4 else U8
     quantized = b.constant(np.ascontiguousarray(codes).astype(store.numpy), name="weights")
     scale = declare.reshape(b, scales, (N, blocks))
@@ -189,7 +211,7 @@ def matmul_nbits(
     return y if bias is None else b.op("Add", y, bias)
 
 
-# --- quantized arithmetic ------------------------------------------------------------------------------------------------
+# --- quantized arithmetic ---------------------------------------------------------------------------------------------
 
 
 def _scalar(b: Scope, v: Value) -> Value:
@@ -198,8 +220,8 @@ def _scalar(b: Scope, v: Value) -> Value:
 
 def _qlinear_binary(op: str) -> Any:
     def importer(
-        b: Scope, x: Value, x_scale: Value, x_zero: Value | None, y: Value, y_scale: Value, y_zero: Value | None, z_scale: Value,
-        z_zero: Value | None = None,
+        b: Scope, x: Value, x_scale: Value, x_zero: Value | None, y: Value, y_scale: Value, y_zero: Value | None,
+        z_scale: Value, z_zero: Value | None = None,
     ) -> Value:  # fmt: skip
         z = b.op(op, dequantize(b, x, x_scale, x_zero), dequantize(b, y, y_scale, y_zero))
         return quantize(b, z, z_scale, z_zero, x.type.dtype)
@@ -208,7 +230,9 @@ def _qlinear_binary(op: str) -> Any:
 
 
 def _qlinear_unary(op: str) -> Any:
-    def importer(b: Scope, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value, y_zero: Value | None = None) -> Value:
+    def importer(
+        b: Scope, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value, y_zero: Value | None = None
+    ) -> Value:
         return quantize(b, b.op(op, dequantize(b, x, x_scale, x_zero)), y_scale, y_zero, x.type.dtype)
 
     return importer
@@ -221,7 +245,14 @@ add_importer("QLinearSigmoid", _qlinear_unary("Sigmoid"), MS)
 
 @onnx_op("QLinearLeakyRelu", domain=MS)
 def qlinear_leaky_relu(
-    b: Scope, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value, y_zero: Value | None = None, *, alpha: float = 0.01
+    b: Scope,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
+    *,
+    alpha: float = 0.01,
 ) -> Value:
     y = b.op("LeakyRelu", dequantize(b, x, x_scale, x_zero), alpha=alpha)
     return quantize(b, y, y_scale, y_zero, x.type.dtype)
@@ -229,7 +260,15 @@ def qlinear_leaky_relu(
 
 @onnx_op("QLinearSoftmax", domain=MS)
 def qlinear_softmax(
-    b: Scope, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value, y_zero: Value | None = None, *, axis: int = -1, opset: int
+    b: Scope,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
+    *,
+    axis: int = -1,
+    opset: int,
 ) -> Value:
     if opset < 13:
         raise Unsupported("QLinearSoftmax of before opset 13")
@@ -239,8 +278,11 @@ def qlinear_softmax(
 
 @onnx_op("QLinearConcat", domain=MS)
 def qlinear_concat(b: Scope, y_scale: Value, y_zero: Value, *inputs: Value, axis: int) -> Value:
-    parts = [dequantize(b, *inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
-    return quantize(b, b.op("Concat", *parts, axis=normalize_axis(axis, parts[0].type.rank)), y_scale, y_zero, y_zero.type.dtype)
+    triples = [inputs[i : i + 3] for i in range(0, len(inputs), 3)]
+    parts = [dequantize(b, x, scale, zero) for x, scale, zero in triples]
+    return quantize(
+        b, b.op("Concat", *parts, axis=normalize_axis(axis, parts[0].type.rank)), y_scale, y_zero, y_zero.type.dtype
+    )
 
 
 @onnx_op("QLinearGlobalAveragePool", domain=MS)
@@ -254,8 +296,8 @@ def qlinear_global_average_pool(
 
 @onnx_op("QGemm", domain=MS)
 def qgemm(
-    b: Scope, x: Value, x_scale: Value, x_zero: Value, y: Value, y_scale: Value, y_zero: Value, c: Value | None = None, z_scale: Value | None = None,
-    z_zero: Value | None = None, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
+    b: Scope, x: Value, x_scale: Value, x_zero: Value, y: Value, y_scale: Value, y_zero: Value, c: Value | None = None,
+    z_scale: Value | None = None, z_zero: Value | None = None, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Value:  # fmt: skip
     """c is int32 in the scale alpha * x_scale * y_scale; without an output scale the result is float."""
     x = transpose(b, x, (1, 0)) if transA else x
@@ -274,7 +316,14 @@ def qgemm(
 
 @onnx_op("MatMulIntegerToFloat", domain=MS)
 def matmul_integer_to_float(
-    b: Scope, x: Value, y: Value, x_scale: Value, y_scale: Value, x_zero: Value | None = None, y_zero: Value | None = None, bias: Value | None = None
+    b: Scope,
+    x: Value,
+    y: Value,
+    x_scale: Value,
+    y_scale: Value,
+    x_zero: Value | None = None,
+    y_zero: Value | None = None,
+    bias: Value | None = None,
 ) -> Value:
     total = b.op("Cast", integer_matmul(b, x, y, x_zero, y_zero), to=F32)
     z = b.op("Mul", total, b.op("Mul", _scalar(b, x_scale), _scalar(b, y_scale)))
@@ -294,14 +343,15 @@ def dynamic_quantize_matmul(
     b: Scope, x: Value, y: Value, y_scale: Value, y_zero: Value | None = None, bias: Value | None = None
 ) -> Value:
     codes, scale, zero = dynamically_quantized(b, x)
-    return matmul_integer_to_float(b, codes, y, scale, y_scale, zero, y_zero, bias)  # type: ignore[no-any-return]
+    return matmul_integer_to_float(b, codes, y, scale, y_scale, zero, y_zero, bias)
 
 
 @onnx_op("QAttention", domain=MS)
 def qattention(
-    b: Scope, x: Value, weights: Value, bias: Value, x_scale: Value, w_scale: Value, mask_index: Value | None = None, x_zero: Value | None = None,
-    w_zero: Value | None = None, past: Value | None = None, *, num_heads: int, do_rotary: int = 0, mask_filter_value: float = -10000.0,
-    past_present_share_buffer: int = 0, scale: float = 0.0, unidirectional: int = 0,
+    b: Scope, x: Value, weights: Value, bias: Value, x_scale: Value, w_scale: Value, mask_index: Value | None = None,
+    x_zero: Value | None = None, w_zero: Value | None = None, past: Value | None = None, *, num_heads: int,
+    do_rotary: int = 0, mask_filter_value: float = -10000.0, past_present_share_buffer: int = 0, scale: float = 0.0,
+    unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if do_rotary or past_present_share_buffer or past is not None:
         raise Unsupported("do_rotary, past and past_present_share_buffer")
@@ -314,13 +364,14 @@ def qattention(
 
 @onnx_op("DynamicQuantizeLSTM", domain=MS)
 def dynamic_quantize_lstm(
-    b: Scope, x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None, c0: Value | None, p: Value | None,
-    w_scale: Value, w_zero: Value, r_scale: Value, r_zero: Value, *, activations: tuple[str, ...] | None = None,
-    activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward",
-    hidden_size: int = 0, input_forget: int = 0,
+    b: Scope, x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None,
+    c0: Value | None, p: Value | None, w_scale: Value, w_zero: Value, r_scale: Value, r_zero: Value, *,
+    activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
+    input_forget: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """An LSTM whose weights [D, I, 4 H] and [D, H, 4 H] are 8 bit. onnxruntime also rounds the input and the state to 8 bits at every step; here they stay
-    float, which is closer to the model that was quantized."""
+    """An LSTM whose weights [D, I, 4 H] and [D, H, 4 H] are 8 bit. onnxruntime also rounds the input and the
+    state to 8 bits at every step; here they stay float, which is closer to the model that was quantized."""
     from aitc.ops.recurrent import lstm
 
     def weights(v: Value, scale: Value, zero: Value) -> Value:
@@ -331,9 +382,8 @@ def dynamic_quantize_lstm(
 
         return transpose(b, b.op("DequantizeLinear", v, shaped(scale), shaped(zero), to=F32), (0, 2, 1))
 
-    return lstm(  # type: ignore[no-any-return]
-        b, x, weights(w, w_scale, w_zero), weights(r, r_scale, r_zero), bias, lengths, h0, c0, p, activations=activations, clip=clip,
-        activation_alpha=activation_alpha, activation_beta=activation_beta, direction=direction, hidden_size=hidden_size, input_forget=input_forget,
+    return lstm(
+        b, x, weights(w, w_scale, w_zero), weights(r, r_scale, r_zero), bias, lengths, h0, c0, p, activations=activations,
+        activation_alpha=activation_alpha, activation_beta=activation_beta, clip=clip, direction=direction,
+        hidden_size=hidden_size, input_forget=input_forget,
     )  # fmt: skip
-
-

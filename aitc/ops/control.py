@@ -1,7 +1,8 @@
-"""Control flow: If, Loop and Scan. What is known at compile time is resolved or unrolled at import; the rest becomes nodes with bodies.
+"""Control flow: If, Loop and Scan. What is known at compile time is resolved or unrolled at import; the rest becomes
+nodes with bodies.
 
-A body's ``inputs`` and ``outputs`` are ONNX's: none for If's branches; iteration, condition and carried values for Loop; states and slices for Scan. Outer values that it
-reads are in ``captured``.
+A body's ``inputs`` and ``outputs`` are ONNX's: none for If's branches; iteration, condition and carried values for
+Loop; states and slices for Scan. Outer values that it reads are in ``captured``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class IfAttrs:
 
 @dataclass(frozen=True, slots=True)
 class LoopAttrs:
-    """Inputs: trip count or absent, condition or absent, carried values. Outputs: carried values, then stacked scan outputs."""
+    """Inputs: trip count or absent, condition or absent, carried values. Outputs: carried values, then stacked
+    scan outputs."""
 
     dtypes: tuple[Any, ...]
     shapes: tuple[Shape, ...]
@@ -66,10 +68,16 @@ def _bodies_only(*_: Any) -> Any:
 
 for _name, _attrs, _doc in (
     ("If", IfAttrs, "Runs its first body if the condition holds, else its second."),
-    ("Loop", LoopAttrs, "Runs its body until the trip count or the condition ends it; carries values and stacks outputs."),
+    (
+        "Loop",
+        LoopAttrs,
+        "Runs its body until the trip count or the condition ends it; carries values and stacks outputs.",
+    ),
     ("Scan", ScanAttrs, "Runs its body on each slice of the scanned inputs; carries states and stacks outputs."),
 ):
-    OPS.add(_name, Op(_name, Kind.CONTROL, infer_declared, _bodies_only, _attrs, arity=(0, 1 << 30), outputs=-1, doc=_doc))
+    OPS.add(
+        _name, Op(_name, Kind.CONTROL, infer_declared, _bodies_only, _attrs, arity=(0, 1 << 30), outputs=-1, doc=_doc)
+    )
 
 
 def known_bool(v: Value | None) -> bool | None:
@@ -80,11 +88,13 @@ def known_bool(v: Value | None) -> bool | None:
 def _unify(b: Scope, stem: str, first: Shape, second: Shape) -> Shape:
     """The shape of what is one or the other; sizes that differ become a symbol."""
     if len(first) != len(second):
-        raise Unsupported(f"results of different ranks: [{', '.join(map(str, first))}] and [{', '.join(map(str, second))}]")
+        raise Unsupported(
+            f"results of different ranks: [{', '.join(map(str, first))}] and [{', '.join(map(str, second))}]"
+        )
     return tuple(x if x == y else b.fresh(stem, 0) for x, y in zip(first, second))
 
 
-# --- If ------------------------------------------------------------------------------------------------------------------
+# --- If ---------------------------------------------------------------------------------------------------------------
 
 
 @onnx_op("If")
@@ -96,21 +106,30 @@ def if_(b: Scope, condition: Value, *, then_branch: Any, else_branch: Any) -> tu
     outputs = []
     for yes, no in zip(bodies[0].outputs, bodies[1].outputs):
         if not isinstance(yes, Value) or not isinstance(no, Value):
-            raise Unsupported("an If whose condition is computed from the data and whose results are sequences or optionals")
+            raise Unsupported(
+                "an If whose condition is computed from the data and whose results are sequences or optionals"
+            )
         if yes.type.dtype is not no.type.dtype:
             raise ValueError(f"the branches give {yes.type} and {no.type}")
         outputs.append(TensorType(yes.type.dtype, _unify(b, "branch", yes.shape, no.shape)))
-    node = b.node("If", declare.reshape(b, condition, ()), bodies=bodies, dtypes=tuple(t.dtype for t in outputs), shapes=tuple(t.shape for t in outputs))
+    node = b.node(
+        "If",
+        declare.reshape(b, condition, ()),
+        bodies=bodies,
+        dtypes=tuple(t.dtype for t in outputs),
+        shapes=tuple(t.shape for t in outputs),
+    )
     return node.outputs
 
 
-# --- Loop ----------------------------------------------------------------------------------------------------------------
+# --- Loop -------------------------------------------------------------------------------------------------------------
 
 
 @onnx_op("Loop")
 def loop(b: Scope, trip: Value | None, condition: Value | None = None, *carried: Any, body: Any) -> tuple[Any, ...]:
     start = known_bool(condition) if condition is not None else True
-    limit = contents.elements(trip)[0] if trip is not None and contents.elements(trip) else None
+    limits = contents.elements(trip) if trip is not None else None
+    limit = limits[0] if limits else None
     n_scans = len(body.output) - 1 - len(carried)
     if start is False or (isinstance(limit, int) and limit <= 0):
         return _never(b, body, carried, n_scans)
@@ -138,7 +157,8 @@ def _body_types(carried: Sequence[Value]) -> list[TensorType]:
 
 
 def _unrolled(b: Scope, body: Any, count: int, carried: Sequence[Any]) -> tuple[Any, ...] | None:
-    """The iterations one after the other, if it is known at each whether the next one runs; else None, and nothing that was made is used."""
+    """The iterations one after the other, if it is known at each whether the next one runs; else None, and
+    nothing that was made is used."""
     values = list(carried)
     scans: list[list[Value]] = []
     for i in range(count):
@@ -162,7 +182,13 @@ def _unrolled(b: Scope, body: Any, count: int, carried: Sequence[Any]) -> tuple[
 
 
 def _loop_node(
-    b: Scope, trip: Value | None, condition: Value | None, carried: Sequence[Value], body: Any, limit: Dim | None, n_scans: int
+    b: Scope,
+    trip: Value | None,
+    condition: Value | None,
+    carried: Sequence[Value],
+    body: Any,
+    limit: Dim | None,
+    n_scans: int,
 ) -> tuple[Value, ...]:
     types = _body_types(carried)
     graph = b.body(body, types, "body")
@@ -186,20 +212,28 @@ def _loop_node(
         count = b.fresh("trips", 0, d.upper(limit) if limit is not None else None)
     outputs = []
     for i, o in enumerate(graph.outputs[1 : 1 + len(carried)]):
-        shape = tuple(s if s == w and s == c else b.fresh("carried", 0) for s, w, c in zip(o.shape, types[2 + i].shape, carried[i].shape))
+        shape = tuple(
+            s if s == w and s == c else b.fresh("carried", 0)
+            for s, w, c in zip(o.shape, types[2 + i].shape, carried[i].shape)
+        )
         outputs.append(TensorType(o.type.dtype, shape))
     for o in graph.outputs[1 + len(carried) :]:
         outputs.append(TensorType(o.type.dtype, (count, *_outside(b, o.shape, graph))))
     node = b.node(
-        "Loop", None if trip is None else declare.reshape(b, trip, ()), None if condition is None else declare.reshape(b, condition, ()), *carried,
-        bodies=(graph,), dtypes=tuple(t.dtype for t in outputs), shapes=tuple(t.shape for t in outputs), carried=len(carried),
+        "Loop", None if trip is None else declare.reshape(b, trip, ()), None if condition is None else
+        declare.reshape(b, condition, ()), *carried, bodies=(graph,), dtypes=tuple(t.dtype for t in outputs),
+        shapes=tuple(t.shape for t in outputs), carried=len(carried),
     )  # fmt: skip
     return node.outputs
 
 
 def _same_symbols(before: Shape, after: Shape, unified: Shape) -> bool:
     """Whether all sizes that differ are symbols of the body already: nothing is left to generalise."""
-    return all(u == x or d.as_symbol(x) is not None and d.as_symbol(x).name.startswith("carried") for u, x in zip(unified, before))  # type: ignore[union-attr]
+    for u, x in zip(unified, before):
+        symbol = d.as_symbol(x)
+        if u != x and (symbol is None or not symbol.name.startswith("carried")):
+            return False
+    return True
 
 
 def _outside(b: Scope, shape: Shape, graph: Graph) -> Shape:
@@ -208,13 +242,14 @@ def _outside(b: Scope, shape: Shape, graph: Graph) -> Shape:
     return tuple(b.fresh("scan", 0) if any(s.name in inner for s in d.symbols(dim)) else dim for dim in shape)
 
 
-# --- Scan ----------------------------------------------------------------------------------------------------------------
+# --- Scan -------------------------------------------------------------------------------------------------------------
 
 
 @onnx_op("Scan", since=9)
 def scan(
-    b: Scope, *inputs: Value, body: Any, num_scan_inputs: int, scan_input_axes: tuple[int, ...] = (), scan_input_directions: tuple[int, ...] = (),
-    scan_output_axes: tuple[int, ...] = (), scan_output_directions: tuple[int, ...] = (),
+    b: Scope, *inputs: Value, body: Any, num_scan_inputs: int, scan_input_axes: tuple[int, ...] = (),
+    scan_input_directions: tuple[int, ...] = (), scan_output_axes: tuple[int, ...] = (),
+    scan_output_directions: tuple[int, ...] = (),
 ) -> tuple[Value, ...]:  # fmt: skip
     n_states = len(inputs) - num_scan_inputs
     states, scanned = list(inputs[:n_states]), inputs[n_states:]
@@ -223,9 +258,11 @@ def scan(
     n_outputs = len(body.output) - n_states
     out_axes, out_backward = scan_output_axes or (0,) * n_outputs, scan_output_directions or (0,) * n_outputs
     length = scanned[0].shape[in_axes[0]]
-    if isinstance(length, int) and 0 < length and length * max(1, len(body.node)) <= UNROLL_LIMIT:
+    if isinstance(length, int) and length > 0 and length * max(1, len(body.node)) <= UNROLL_LIMIT:
         return _unrolled_scan(b, body, states, scanned, length, in_axes, backward, out_axes, out_backward)
-    rows = [TensorType(v.type.dtype, tuple(s for i, s in enumerate(v.shape) if i != a)) for v, a in zip(scanned, in_axes)]
+    rows = [
+        TensorType(v.type.dtype, tuple(s for i, s in enumerate(v.shape) if i != a)) for v, a in zip(scanned, in_axes)
+    ]
     graph = b.body(body, [*(s.type for s in states), *rows], "body")
     outputs = [TensorType(o.type.dtype, s.shape) for o, s in zip(graph.outputs, states)]
     for o, axis in zip(graph.outputs[n_states:], out_axes):
@@ -233,16 +270,17 @@ def scan(
         shape.insert(normalize_axis(axis, o.type.rank + 1), length)
         outputs.append(TensorType(o.type.dtype, tuple(shape)))
     node = b.node(
-        "Scan", *inputs, bodies=(graph,), dtypes=tuple(t.dtype for t in outputs), shapes=tuple(t.shape for t in outputs), num_scan_inputs=num_scan_inputs,
-        scan_input_axes=tuple(in_axes), scan_input_directions=tuple(backward),
-        scan_output_axes=tuple(normalize_axis(a, o.rank) for a, o in zip(out_axes, outputs[n_states:])), scan_output_directions=tuple(out_backward),
+        "Scan", *inputs, bodies=(graph,), dtypes=tuple(t.dtype for t in outputs), shapes=tuple(t.shape for t in
+        outputs), num_scan_inputs=num_scan_inputs, scan_input_axes=tuple(in_axes),
+        scan_input_directions=tuple(backward), scan_output_axes=tuple(normalize_axis(a, o.rank) for a, o in
+        zip(out_axes, outputs[n_states:])), scan_output_directions=tuple(out_backward),
     )  # fmt: skip
     return node.outputs
 
 
 def _unrolled_scan(
-    b: Scope, body: Any, states: list[Value], scanned: Sequence[Value], length: int, in_axes: Sequence[int], backward: Sequence[int],
-    out_axes: Sequence[int], out_backward: Sequence[int],
+    b: Scope, body: Any, states: list[Value], scanned: Sequence[Value], length: int, in_axes: Sequence[int],
+    backward: Sequence[int], out_axes: Sequence[int], out_backward: Sequence[int],
 ) -> tuple[Value, ...]:  # fmt: skip
     collected: list[list[Value]] = [[] for _ in out_axes]
     for i in range(length):
@@ -263,7 +301,14 @@ def _unrolled_scan(
 
 
 @onnx_op("Scan", since=8)
-def scan_8(b: Scope, lengths: Value | None = None, *inputs: Value, body: Any, num_scan_inputs: int, directions: tuple[int, ...] = ()) -> tuple[Value, ...]:
+def scan_8(
+    b: Scope,
+    lengths: Value | None = None,
+    *inputs: Value,
+    body: Any,
+    num_scan_inputs: int,
+    directions: tuple[int, ...] = (),
+) -> tuple[Value, ...]:
     """With a batch axis in front of every input and output."""
     if lengths is not None:
         raise Unsupported("Scan of opset 8 with sequence lengths", "export with opset 9 or newer")
@@ -271,7 +316,9 @@ def scan_8(b: Scope, lengths: Value | None = None, *inputs: Value, body: Any, nu
         raise ValueError("no inputs")
     batch = inputs[0].shape[0]
     if not isinstance(batch, int):
-        raise Unsupported("Scan of opset 8 with a symbolic batch", "bind it with --dim, or export with opset 9 or newer")
+        raise Unsupported(
+            "Scan of opset 8 with a symbolic batch", "bind it with --dim, or export with opset 9 or newer"
+        )
     results = []
     for n in range(batch):
         rows = [declare.reshape(b, declare.slice_axis(b, v, 0, n, 1), v.shape[1:]) for v in inputs]

@@ -1,12 +1,14 @@
-"""How ONNX operators are declared: one function each, whose positional parameters are the inputs and whose keywords the attributes.
+"""How ONNX operators are declared: one function each, whose positional parameters are the inputs and whose keywords the
+attributes.
 
     @onnx_op("Flatten")
     def flatten(b: Scope, x: Value, *, axis: int = 1) -> Value:
         ...
 
-The importer picks the function by domain, name and opset version (the newest ``since`` that is not above the model's) and binds
-inputs and attributes to its signature. A function returns its outputs: a Value, or a tuple where there are several (None for one that it does not
-make). It raises ``Unsupported`` for what aitc cannot do and ValueError for what the model must not do; both become diagnostics.
+The importer picks the function by domain, name and opset version (the newest ``since`` that is not above the model's)
+and binds inputs and attributes to its signature. A function returns its outputs: a Value, or a tuple where there are
+several (None for one that it does not make). It raises ``Unsupported`` for what aitc cannot do and ValueError for what
+the model must not do; both become diagnostics.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class Importer:
     nullable: frozenset[str]  # those that may be absent (annotated as ``Value | None``)
     variadic: bool  # more inputs may follow
     attributes: Mapping[str, Any]  # name -> default; ``inspect.Parameter.empty`` if it must be given
-    kinds: Mapping[str, str]  # name -> annotation, without "| None": int, float, str, tuple[int, ...], np.ndarray, Any ...
+    kinds: Mapping[
+        str, str
+    ]  # name -> annotation, without "| None": int, float, str, tuple[int, ...], np.ndarray, Any ...
 
 
 IMPORTERS: dict[tuple[str, str], list[Importer]] = {}
@@ -114,8 +118,8 @@ def find_importer(domain: str, op_type: str, version: int) -> Importer | None:
 class Scope(Builder):
     """The builder an importer function gets: it knows the ONNX node being imported and its surroundings.
 
-    ``opset`` is the version of the node's domain, ``wanted`` says for each output whether somebody reads it, ``body`` imports a subgraph, ``fresh`` makes
-    a symbol for a size that only the data decides.
+    ``opset`` is the version of the node's domain, ``wanted`` says for each output whether somebody reads it,
+    ``body`` imports a subgraph, ``fresh`` makes a symbol for a size that only the data decides.
     """
 
     def __init__(self, graph: Graph, symbols: dict[str, Dim] | None = None):
@@ -147,8 +151,9 @@ class Scope(Builder):
         return self.symbols[name]
 
     def dims(self, v: Value, what: str, lo: int = 0) -> tuple[Dim, ...]:
-        """The elements of an integer tensor as Dims. What only the data decides is read at run time, by a ReadDims node, into fresh
-        symbols with ``lo`` as lower bound. Raises Unsupported if even the number of elements is not known."""
+        """The elements of an integer tensor as Dims. What only the data decides is read at run time, by a
+        ReadDims node, into fresh symbols with ``lo`` as lower bound. Raises Unsupported if even the number
+        of elements is not known."""
         known = contents.elements(v)
         if known is not None:
             return known
@@ -168,14 +173,16 @@ def _no_body(*_: Any, **__: Any) -> Any:
     raise Unsupported("subgraphs can be imported only as part of a model")
 
 
-# --- reading parameters --------------------------------------------------------------------------------------------------
+# --- reading parameters -----------------------------------------------------------------------------------------------
 
 
 def ints(v: Value, what: str) -> tuple[int, ...]:
     """The elements of a tensor as integers, flattened. Raises Unsupported if they are not known at compile time."""
     array = numbers(v)
     if array is None:
-        raise Unsupported(f"{what} must be known at compile time", "make it a constant, or bind the dims it depends on with --dim")
+        raise Unsupported(
+            f"{what} must be known at compile time", "make it a constant, or bind the dims it depends on with --dim"
+        )
     return tuple(int(i) for i in array.ravel())
 
 
@@ -201,7 +208,8 @@ def known(v: Value, what: str) -> np.ndarray:
 
 
 def scalar(v: Value, what: str) -> Any:
-    """The one element of a tensor as a Python number. Raises Unsupported if it is not known, ValueError if there are several."""
+    """The one element of a tensor as a Python number. Raises Unsupported if it is not known, ValueError if there
+    are several."""
     array = known(v, what)
     if array.size != 1:
         raise ValueError(f"{what} must have one element, got shape {list(array.shape)}")
@@ -232,7 +240,7 @@ def dtype_of(code: int, what: str = "to") -> DType:
     return BY_ONNX[code]
 
 
-# --- small pieces that many importers need -------------------------------------------------------------------------------
+# --- small pieces that many importers need ----------------------------------------------------------------------------
 
 
 def reshape(b: Builder, x: Value, shape: Iterable[Dim], names: Sequence[str] = ()) -> Value:

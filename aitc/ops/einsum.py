@@ -12,7 +12,8 @@ from aitc.ops.declare import Scope, onnx_op, transpose
 
 
 def parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """Each operand's labels and the result's, one character an axis; the axes of an ellipsis get capital letters that the equation does not use.
+    """Each operand's labels and the result's, one character an axis; the axes of an ellipsis get capital letters
+    that the equation does not use.
 
     Raises ValueError for an equation that does not fit the operands.
     """
@@ -96,7 +97,9 @@ def contract(b: Scope, x: Value, xl: str, y: Value, yl: str, keep: set[str]) -> 
     x = declare.reshape(b, x, (*x.shape[:n], d.product(size[c] for c in rows), k))
     y = declare.reshape(b, y, (*y.shape[:n], k, d.product(size[c] for c in columns)))
     z = b.op("MatMul", x, y)
-    return declare.reshape(b, z, (*z.shape[:n], *(size[c] for c in rows), *(size[c] for c in columns))), "".join((*batch, *rows, *columns))
+    return declare.reshape(b, z, (*z.shape[:n], *(size[c] for c in rows), *(size[c] for c in columns))), "".join(
+        (*batch, *rows, *columns)
+    )
 
 
 def _aligned(b: Scope, x: Value, labels: str, wanted: str) -> Value:

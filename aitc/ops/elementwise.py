@@ -20,8 +20,11 @@ def _unary(op: str) -> Any:
     return importer
 
 
-for _op in ("Abs", "Neg", "Sign", "Ceil", "Floor", "Round", "Reciprocal", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh",
-            "Cosh", "Tanh", "Asinh", "Acosh", "Atanh", "Erf", "Sigmoid", "Softplus", "Softsign", "Relu", "HardSwish", "Mish", "Not", "BitwiseNot", "IsNaN"):  # fmt: skip
+for _op in (
+    "Abs", "Neg", "Sign", "Ceil", "Floor", "Round", "Reciprocal", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin",
+    "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh", "Erf", "Sigmoid", "Softplus", "Softsign", "Relu",
+    "HardSwish", "Mish", "Not", "BitwiseNot", "IsNaN",
+):  # fmt: skip
     add_importer(_op, _unary(_op))
 
 
@@ -129,7 +132,9 @@ def celu(b: Scope, x: Value, *, alpha: float = 1.0) -> Value:
 
 
 @onnx_op("Selu")
-def selu(b: Scope, x: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Value:
+def selu(
+    b: Scope, x: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
+) -> Value:
     return b.op("Selu", x, alpha=alpha, gamma=gamma)
 
 
@@ -238,7 +243,9 @@ def cast_like(b: Scope, x: Value, target: Value, *, saturate: int = 1, round_mod
 
 
 @onnx_op("Dropout", since=12)
-def dropout(b: Scope, x: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None) -> tuple[Value | None, ...]:
+def dropout(
+    b: Scope, x: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None
+) -> tuple[Value | None, ...]:
     if training_mode is None or (numbers(training_mode) is not None and not scalar(training_mode, "training_mode")):
         return x, _ones_mask(b, x) if b.wants(1) else None
     dropped, mask = random.dropout(b, x, b.constant(0.5, np.float32) if ratio is None else ratio, seed)

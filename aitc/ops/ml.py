@@ -60,7 +60,13 @@ def labelled(b: Scope, scores: Value, labels: Sequence[int]) -> Value:
 
 @onnx_op("LinearRegressor", domain=ML)
 def linear_regressor(
-    b: Scope, x: Value, *, coefficients: tuple[float, ...] = (), intercepts: tuple[float, ...] = (), post_transform: str = "NONE", targets: int = 1
+    b: Scope,
+    x: Value,
+    *,
+    coefficients: tuple[float, ...] = (),
+    intercepts: tuple[float, ...] = (),
+    post_transform: str = "NONE",
+    targets: int = 1,
 ) -> Value:
     y = _linear(b, real(b, x), coefficients, intercepts, targets)
     return post_transformed(b, y, post_transform)
@@ -77,7 +83,8 @@ def _linear(b: Scope, x: Value, coefficients: tuple[float, ...], intercepts: tup
 @onnx_op("LinearClassifier", domain=ML)
 def linear_classifier(
     b: Scope, x: Value, *, coefficients: tuple[float, ...], classlabels_ints: tuple[int, ...] | None = None,
-    classlabels_strings: tuple[str, ...] | None = None, intercepts: tuple[float, ...] = (), multi_class: int = 0, post_transform: str = "NONE",
+    classlabels_strings: tuple[str, ...] | None = None, intercepts: tuple[float, ...] = (), multi_class: int = 0,
+    post_transform: str = "NONE",
 ) -> tuple[Value, ...]:  # fmt: skip
     if classlabels_strings and not classlabels_ints:
         raise Unsupported("string labels", "export the classifier with integer labels")
@@ -147,8 +154,8 @@ def feature_vectorizer(b: Scope, *values: Value, inputdimensions: tuple[int, ...
 
 @onnx_op("Imputer", domain=ML)
 def imputer(
-    b: Scope, x: Value, *, imputed_value_floats: tuple[float, ...] = (), imputed_value_int64s: tuple[int, ...] = (), replaced_value_float: float = 0.0,
-    replaced_value_int64: int = 0,
+    b: Scope, x: Value, *, imputed_value_floats: tuple[float, ...] = (), imputed_value_int64s: tuple[int, ...] = (),
+    replaced_value_float: float = 0.0, replaced_value_int64: int = 0,
 ) -> Value:  # fmt: skip
     values = imputed_value_floats or imputed_value_int64s
     if not values:
@@ -165,16 +172,18 @@ def one_hot_encoder(
     """A row of zeros for what is of no category; ``zeros`` = 0, which makes that an error, cannot be checked here."""
     if not cats_int64s:
         raise Unsupported("string categories")
-    same = b.op("Equal", declare.unsqueeze(b, cast(b, x, I64), (x.type.rank,)), b.constant(np.array(cats_int64s, np.int64)))
+    same = b.op(
+        "Equal", declare.unsqueeze(b, cast(b, x, I64), (x.type.rank,)), b.constant(np.array(cats_int64s, np.int64))
+    )
     return cast(b, same, F32)
 
 
 @onnx_op("LabelEncoder", domain=ML, since=2)
 def label_encoder(
-    b: Scope, x: Value, *, default_float: float = -0.0, default_int64: int = -1, default_string: str = "_Unused", default_tensor: np.ndarray | None = None,
-    keys_floats: tuple[float, ...] = (), keys_int64s: tuple[int, ...] = (), keys_strings: tuple[str, ...] = (), keys_tensor: np.ndarray | None = None,
-    values_floats: tuple[float, ...] = (), values_int64s: tuple[int, ...] = (), values_strings: tuple[str, ...] = (),
-    values_tensor: np.ndarray | None = None,
+    b: Scope, x: Value, *, default_float: float = -0.0, default_int64: int = -1, default_string: str = "_Unused",
+    default_tensor: np.ndarray | None = None, keys_floats: tuple[float, ...] = (), keys_int64s: tuple[int, ...] = (),
+    keys_strings: tuple[str, ...] = (), keys_tensor: np.ndarray | None = None, values_floats: tuple[float, ...] = (),
+    values_int64s: tuple[int, ...] = (), values_strings: tuple[str, ...] = (), values_tensor: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
     """Compares with every key: of equal keys the last counts."""
     keys = np.array(keys_floats or keys_int64s, x.type.dtype.numpy) if keys_tensor is None else keys_tensor

@@ -28,26 +28,11 @@ class AxisAttrs:
 
 @dataclass(frozen=True, slots=True)
 class PadAttrs:
-    """``pads``: elements before each axis, then after each; negative ones cut. The value is input 1 (mode constant alone)."""
+    """``pads``: elements before each axis, then after each; negative ones cut. The value is input 1 (mode
+    constant alone)."""
 
     pads: Shape
     mode: str = "constant"  # reflect, edge, wrap
-
-
-@dataclass(frozen=True, slots=True)
-class GatherNDAttrs:
-    batch_dims: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterElementsAttrs:
-    axis: int
-    reduction: str = "none"  # add, mul, max, min
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterNDAttrs:
-    reduction: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +50,9 @@ def infer_concat(types: Types, a: AxisAttrs) -> tuple[TensorType, ...]:
     for t in types:
         assert t is not None
         if t.rank != first.rank or any(
-            isinstance(x, int) and isinstance(y, int) and x != y for i, (x, y) in enumerate(zip(t.shape, first.shape)) if i != a.axis
+            isinstance(x, int) and isinstance(y, int) and x != y
+            for i, (x, y) in enumerate(zip(t.shape, first.shape))
+            if i != a.axis
         ):
             raise ValueError(f"{first} and {t} cannot be joined along axis {a.axis}")
         total = d.add(total, t.shape[a.axis])
@@ -95,94 +82,6 @@ def pad_array(x: np.ndarray, *rest: Any) -> np.ndarray:
     return np.pad(x, grow, mode=a.mode)  # type: ignore[call-overload]
 
 
-def infer_gather(types: Types, a: AxisAttrs) -> tuple[TensorType, ...]:
-    x, indices = types
-    assert x is not None and indices is not None
-    if not indices.dtype.is_integer:
-        raise ValueError(f"indices must be integers, got {indices}")
-    return (TensorType(x.dtype, (*x.shape[: a.axis], *indices.shape, *x.shape[a.axis + 1 :])),)
-
-
-def infer_gather_elements(types: Types, a: AxisAttrs) -> tuple[TensorType, ...]:
-    x, indices = types
-    assert x is not None and indices is not None
-    if indices.rank != x.rank:
-        raise ValueError(f"indices {indices} must have the rank of {x}")
-    return (TensorType(x.dtype, indices.shape),)
-
-
-def gather_elements_array(x: np.ndarray, indices: np.ndarray, a: AxisAttrs) -> np.ndarray:
-    where = list(np.ogrid[tuple(slice(0, s) for s in indices.shape)])
-    where[a.axis] = indices
-    return x[tuple(where)]
-
-
-def infer_gather_nd(types: Types, a: GatherNDAttrs) -> tuple[TensorType, ...]:
-    x, indices = types
-    assert x is not None and indices is not None
-    depth = indices.shape[-1]
-    if not isinstance(depth, int):
-        raise ValueError(f"the last axis of the indices {indices} must be known at compile time")
-    if depth + a.batch_dims > x.rank:
-        raise ValueError(f"indices {indices} reach deeper than {x}")
-    return (TensorType(x.dtype, (*indices.shape[:-1], *x.shape[a.batch_dims + depth :])),)
-
-
-def gather_nd_array(x: np.ndarray, indices: np.ndarray, a: GatherNDAttrs) -> np.ndarray:
-    batch = x.shape[: a.batch_dims]
-    rows = int(np.prod(batch, dtype=np.int64))
-    flat, places = x.reshape(rows, *x.shape[a.batch_dims :]), indices.reshape(rows, *indices.shape[a.batch_dims :])
-    depth = indices.shape[-1]
-    shape = (*indices.shape[:-1], *x.shape[a.batch_dims + depth :])
-    if not rows:
-        return np.empty(shape, x.dtype)
-    return np.stack([f[tuple(np.moveaxis(p, -1, 0))] for f, p in zip(flat, places)]).reshape(shape)
-
-
-def infer_scatter(types: Types, a: Any) -> tuple[TensorType, ...]:
-    x, indices, updates = types
-    assert x is not None and indices is not None and updates is not None
-    if x.dtype is not updates.dtype:
-        raise ValueError(f"updates {updates} must have the element type of {x}")
-    if a.reduction not in ("none", "add", "mul", "max", "min"):
-        raise ValueError(f"reduction {a.reduction!r}")
-    return (TensorType(x.dtype, x.shape),)
-
-
-def _scatter(y: np.ndarray, where: tuple[Any, ...], updates: np.ndarray, reduction: str) -> None:
-    if reduction == "none":
-        y[where] = updates
-        return
-    function = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
-    if y.dtype.kind in "iufb" and not (y.dtype.kind == "b"):
-        function.at(y, where, updates)
-        return
-    wide = y.astype(np.float32)
-    function.at(wide, where, updates.astype(np.float32))
-    y[...] = wide.astype(y.dtype)
-
-
-def scatter_elements_array(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, a: ScatterElementsAttrs) -> np.ndarray:
-    y = x.copy()
-    where = list(np.ogrid[tuple(slice(0, s) for s in indices.shape)])
-    where[a.axis] = np.where(indices < 0, indices + x.shape[a.axis], indices)
-    _scatter(y, tuple(where), updates, a.reduction)
-    return y
-
-
-def scatter_nd_array(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, a: ScatterNDAttrs) -> np.ndarray:
-    y = x.copy()
-    depth = indices.shape[-1]
-    if depth == 0:
-        where: tuple[Any, ...] = ()
-        for u in updates.reshape(-1, *x.shape):
-            _scatter(y, (...,), u, a.reduction)
-        return y
-    where = tuple(np.moveaxis(indices, -1, 0))
-    _scatter(y, where, updates, a.reduction)
-    return y
-
-
 def infer_reverse_sequence(types: Types, a: ReverseSequenceAttrs) -> tuple[TensorType, ...]:
     x, lengths = types
     assert x is not None and lengths is not None
@@ -199,22 +98,37 @@ def reverse_sequence_array(x: np.ndarray, lengths: np.ndarray, a: ReverseSequenc
     return y
 
 
-def _op(name: str, infer: Any, reference: Any, attrs: type, arity: tuple[int, int], doc: str = "") -> None:
+def move_op(name: str, infer: Any, reference: Any, attrs: type, arity: tuple[int, int], doc: str = "") -> None:
     OPS.add(name, Op(name, Kind.MOVE, infer, reference, attrs, arity=arity, doc=doc))
 
 
-_op("Concat", infer_concat, lambda *args: np.concatenate(args[:-1], axis=args[-1].axis), AxisAttrs, (1, 1 << 30), "The inputs joined along an axis.")
-_op("Pad", infer_pad, pad_array, PadAttrs, (1, 2), "With a scalar second input as value in mode constant (0 without one).")
-_op("Gather", infer_gather, lambda x, i, a: np.take(x, i, axis=a.axis), AxisAttrs, (2, 2), "Negative indices count from the end.")
-_op("GatherElements", infer_gather_elements, gather_elements_array, AxisAttrs, (2, 2), "Along the axis, for each element of the indices the element it names.")
-_op("GatherND", infer_gather_nd, gather_nd_array, GatherNDAttrs, (2, 2), "Slices at the coordinates that the last axis of the indices holds.")
-_op("ScatterElements", infer_scatter, scatter_elements_array, ScatterElementsAttrs, (3, 3),
-    "A copy of input 0 with updates put, or combined, where the indices say along an axis.")
-_op("ScatterND", infer_scatter, scatter_nd_array, ScatterNDAttrs, (3, 3), "A copy of input 0 with slices put, or combined, at coordinates.")
-_op("ReverseSequence", infer_reverse_sequence, reverse_sequence_array, ReverseSequenceAttrs, (2, 2), "The first elements along the time axis reversed, as many as each batch's length says.")
+move_op(
+    "Concat",
+    infer_concat,
+    lambda *args: np.concatenate(args[:-1], axis=args[-1].axis),
+    AxisAttrs,
+    (1, 1 << 30),
+    "The inputs joined along an axis.",
+)
+move_op(
+    "Pad",
+    infer_pad,
+    pad_array,
+    PadAttrs,
+    (1, 2),
+    "With a scalar second input as value in mode constant (0 without one).",
+)
+move_op(
+    "ReverseSequence",
+    infer_reverse_sequence,
+    reverse_sequence_array,
+    ReverseSequenceAttrs,
+    (2, 2),
+    "The first elements along the time axis reversed, as many as each batch's length says.",
+)
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def concat(b: Scope, parts: Sequence[Value], axis: int) -> Value:
@@ -236,52 +150,23 @@ def concat_old(b: Scope, *parts: Value, axis: int = 1) -> Value:
     return concat(b, parts, axis)
 
 
-@onnx_op("Gather")
-def gather(b: Scope, x: Value, indices: Value, *, axis: int = 0) -> Value:
-    axis = normalize_axis(axis, x.type.rank)
-    where = numbers(indices)
-    if where is not None and where.size == 1:  # one element: a view
-        index = int(where.reshape(()))
-        size = x.shape[axis]
-        if isinstance(size, int) and not -size <= index < size:
-            raise ValueError(f"index {index} is outside of axis {axis} of {x.type}")
-        start = d.add(size, index) if index < 0 else index
-        part = declare.slice_axis(b, x, axis, start, 1)
-        return declare.reshape(b, part, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
-    return b.op("Gather", x, indices, axis=axis)
-
-
-@onnx_op("GatherElements")
-def gather_elements(b: Scope, x: Value, indices: Value, *, axis: int = 0) -> Value:
-    return b.op("GatherElements", x, indices, axis=normalize_axis(axis, x.type.rank))
-
-
-@onnx_op("GatherND")
-def gather_nd(b: Scope, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
-    return b.op("GatherND", x, indices, batch_dims=batch_dims)
-
-
-@onnx_op("ScatterElements", "Scatter")
-def scatter_elements(b: Scope, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none") -> Value:
-    return b.op("ScatterElements", x, indices, updates, axis=normalize_axis(axis, x.type.rank), reduction=reduction)
-
-
-@onnx_op("ScatterND")
-def scatter_nd(b: Scope, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
-    return b.op("ScatterND", x, indices, updates, reduction=reduction)
-
-
 def pad(b: Scope, x: Value, pads: Sequence[Dim], mode: str, value: Value | None) -> Value:
     if all(p == 0 for p in pads):
         return x
     if mode != "constant":
         return b.op("Pad", x, pads=tuple(pads), mode=mode)
-    value = b.like(False if x.type.dtype is BOOL else 0, x) if value is None else cast(b, declare.reshape(b, value, ()), x.type.dtype)
+    value = (
+        b.like(False if x.type.dtype is BOOL else 0, x)
+        if value is None
+        else cast(b, declare.reshape(b, value, ()), x.type.dtype)
+    )
     return b.op("Pad", x, value, pads=tuple(pads), mode=mode)
 
 
 @onnx_op("Pad", since=11)
-def pad_(b: Scope, x: Value, pads: Value, value: Value | None = None, axes: Value | None = None, *, mode: str = "constant") -> Value:
+def pad_(
+    b: Scope, x: Value, pads: Value, value: Value | None = None, axes: Value | None = None, *, mode: str = "constant"
+) -> Value:
     if axes is not None and numbers(axes) is None:
         pads, axes = _pads_of_all(b, x, pads, axes), None
     given = b.dims(pads, "pads", lo=-(1 << 62))
@@ -308,7 +193,9 @@ def pad_attribute(b: Scope, x: Value, *, pads: tuple[int, ...], mode: str = "con
 
 
 @onnx_op("Pad", since=1)
-def pad_attribute_1(b: Scope, x: Value, *, paddings: tuple[int, ...], mode: str = "constant", value: float = 0.0) -> Value:
+def pad_attribute_1(
+    b: Scope, x: Value, *, paddings: tuple[int, ...], mode: str = "constant", value: float = 0.0
+) -> Value:
     return pad(b, x, paddings, mode, b.like(value, x))
 
 
@@ -331,21 +218,6 @@ def center_crop_pad(b: Scope, x: Value, shape: Value, *, axes: tuple[int, ...] |
     if tuple(sizes) != x.shape:
         x = b.op("Slice", x, starts=tuple(starts), sizes=tuple(sizes), steps=(1,) * rank)
     return pad(b, x, pads, "constant", None)
-
-
-@onnx_op("TensorScatter")
-def tensor_scatter(b: Scope, cache: Value, update: Value, write: Value | None = None, *, axis: int = -2, mode: str = "linear") -> Value:
-    """Writes ``update`` into the cache along ``axis``, for each batch from its own place on; in mode circular it wraps around."""
-    axis = normalize_axis(axis, cache.type.rank)
-    rank, length = cache.type.rank, update.shape[axis]
-    places = declare.reshape(b, b.op("Range", start=0, step=1, size=length), (length, *([1] * (rank - 1 - axis))))
-    if write is not None:
-        places = b.op("Add", places, declare.reshape(b, cast(b, write, I64), (write.shape[0], *([1] * (rank - 1)))))
-    if mode == "circular":
-        places = b.op("Mod", places, b.op("Dims", content=(cache.shape[axis],), shape=()))
-    elif mode != "linear":
-        raise ValueError(f"mode {mode!r}")
-    return b.op("ScatterElements", cache, declare.expand(b, places, update.shape), update, axis=axis, reduction="none")
 
 
 @onnx_op("ReverseSequence")
@@ -372,7 +244,12 @@ def one_hot(b: Scope, indices: Value, depth: Value, values: Value, *, axis: int 
     axis = normalize_axis(axis, indices.type.rank + 1)
     places = declare.reshape(b, b.op("Range", start=0, step=1, size=size), (size, *([1] * (indices.type.rank - axis))))
     where = declare.unsqueeze(b, cast(b, indices, I64), (axis,))
-    where = b.op("Where", b.op("Less", where, b.like(0, where)), b.op("Add", where, b.op("Dims", content=(size,), shape=())), where)
+    where = b.op(
+        "Where",
+        b.op("Less", where, b.like(0, where)),
+        b.op("Add", where, b.op("Dims", content=(size,), shape=())),
+        where,
+    )
     off = declare.reshape(b, declare.slice_axis(b, values, 0, 0, 1), ())
     on = declare.reshape(b, declare.slice_axis(b, values, 0, 1, 1), ())
     return b.op("Where", b.op("Equal", where, places), on, off)

@@ -14,7 +14,17 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
 from aitc.ops import declare
-from aitc.ops.declare import Scope, Unsupported, along_channel, add_importer, cast, dtype_of, normalize_axis, numbers, onnx_op
+from aitc.ops.declare import (
+    Scope,
+    Unsupported,
+    add_importer,
+    along_channel,
+    cast,
+    dtype_of,
+    normalize_axis,
+    numbers,
+    onnx_op,
+)
 from aitc.ops.pointwise import widen
 
 Types = Sequence["TensorType | None"]
@@ -63,11 +73,25 @@ def layer_norm_array(x: np.ndarray, a: LayerNormalizationAttrs) -> np.ndarray:
         return (w / np.sqrt(square + np.asarray(a.epsilon, w.dtype))).astype(x.dtype)
 
 
-OPS.add("Softmax", Op("Softmax", Kind.NORMALIZE, infer_same, softmax_array, SoftmaxAttrs, tolerance=2.0, doc="exp(x) / sum(exp(x)) along an axis, or its logarithm."))
-OPS.add("LayerNormalization", Op("LayerNormalization", Kind.NORMALIZE, infer_same, layer_norm_array, LayerNormalizationAttrs, tolerance=4.0))
+OPS.add(
+    "Softmax",
+    Op(
+        "Softmax",
+        Kind.NORMALIZE,
+        infer_same,
+        softmax_array,
+        SoftmaxAttrs,
+        tolerance=2.0,
+        doc="exp(x) / sum(exp(x)) along an axis, or its logarithm.",
+    ),
+)
+OPS.add(
+    "LayerNormalization",
+    Op("LayerNormalization", Kind.NORMALIZE, infer_same, layer_norm_array, LayerNormalizationAttrs, tolerance=4.0),
+)
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def _softmax(log: bool) -> tuple[Any, Any]:
@@ -95,7 +119,9 @@ for _name in ("Softmax", "LogSoftmax"):
 def hardmax(b: Scope, x: Value, *, axis: int = -1) -> Value:
     axis = normalize_axis(axis, x.type.rank)
     best = b.op("ArgReduce", x, function="max", axis=axis, keepdims=True)
-    place = declare.reshape(b, b.op("Range", start=0, step=1, size=x.shape[axis]), (x.shape[axis], *([1] * (x.type.rank - 1 - axis))))
+    place = declare.reshape(
+        b, b.op("Range", start=0, step=1, size=x.shape[axis]), (x.shape[axis], *([1] * (x.type.rank - 1 - axis)))
+    )
     return cast(b, b.op("Equal", best, place), x.type.dtype)
 
 
@@ -121,7 +147,14 @@ def stash(dtype: DType, stash_type: int) -> DType:
 
 @onnx_op("LayerNormalization")
 def layer_normalization(
-    b: Scope, x: Value, scale: Value, bias: Value | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    b: Scope,
+    x: Value,
+    scale: Value,
+    bias: Value | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
 ) -> tuple[Value | None, ...]:
     first = normalize_axis(axis, x.type.rank)
     axes = tuple(range(first, x.type.rank))
@@ -137,7 +170,9 @@ def layer_normalization(
 
 
 @onnx_op("RMSNormalization")
-def rms_normalization(b: Scope, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Value:
+def rms_normalization(
+    b: Scope, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
     axes = tuple(range(normalize_axis(axis, x.type.rank), x.type.rank))
     y = b.op("LayerNormalization", x, axes=axes, epsilon=epsilon, center=False)
     return b.op("Mul", cast(b, y, scale.type.dtype), scale)
@@ -162,7 +197,16 @@ def batch_norm(b: Scope, x: Value, scale: Value, bias: Value, mean: Value, varia
 
 @onnx_op("BatchNormalization", since=14)
 def batch_normalization(
-    b: Scope, x: Value, scale: Value, bias: Value, mean: Value, variance: Value, *, epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0
+    b: Scope,
+    x: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    variance: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
 ) -> tuple[Value | None, ...]:
     if not training_mode:
         return (batch_norm(b, x, scale, bias, mean, variance, epsilon),)
@@ -182,8 +226,8 @@ def batch_normalization(
 
 @onnx_op("BatchNormalization", since=1)
 def batch_normalization_old(
-    b: Scope, x: Value, scale: Value, bias: Value, mean: Value, variance: Value, *, epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1,
-    is_test: int = 1,
+    b: Scope, x: Value, scale: Value, bias: Value, mean: Value, variance: Value, *, epsilon: float = 1e-5,
+    momentum: float = 0.9, spatial: int = 1, is_test: int = 1,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if not spatial:
         raise Unsupported("spatial = 0")
@@ -203,13 +247,17 @@ def _groups(b: Scope, x: Value, groups: int, epsilon: float) -> Value:
 
 
 @onnx_op("GroupNormalization", since=21)
-def group_normalization(b: Scope, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1) -> Value:
+def group_normalization(
+    b: Scope, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
     y = declare.reshape(b, _groups(b, x, num_groups, epsilon), x.shape)
     return affine(b, y, along_channel(b, scale, x.type.rank), along_channel(b, bias, x.type.rank))
 
 
 @onnx_op("GroupNormalization", since=18)
-def group_normalization_18(b: Scope, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5) -> Value:
+def group_normalization_18(
+    b: Scope, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5
+) -> Value:
     """With one scale and bias a group."""
     y = _groups(b, x, num_groups, epsilon)
     y = affine(b, y, along_channel(b, scale, y.type.rank), along_channel(b, bias, y.type.rank))
@@ -233,5 +281,3 @@ def mean_variance_normalization(b: Scope, x: Value, *, axes: tuple[int, ...] = (
     centred = b.op("Sub", x, mean)
     variance = b.op("Reduce", b.op("Mul", centred, centred), function="mean", axes=where, keepdims=True)
     return b.op("Div", centred, b.op("Add", b.op("Sqrt", variance), b.like(1e-9, variance)))
-
-

@@ -1,7 +1,8 @@
 """Pointwise operators: one row each. Folding, grouping, every epilogue and the tests read these rows.
 
-A row has a name, a C++ expression on operands in the compute type (functions of ``aitc/math.h``), and the same in numpy. Operands broadcast; all have one
-element type, which is the result's too unless the row says otherwise. Small floats are computed in float32, by the kernels and here.
+A row has a name, a C++ expression on operands in the compute type (functions of ``aitc/math.h``), and the same in
+numpy. Operands broadcast; all have one element type, which is the result's too unless the row says otherwise. Small
+floats are computed in float32, by the kernels and here.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ def compute_dtype(dtype: DType) -> np.dtype:
     """The numpy type that expressions on ``dtype`` are computed in."""
     if dtype.is_float and dtype.bits < 32:
         return np.dtype(np.float32)
-    return {("int", 4): np.dtype(np.int8), ("uint", 4): np.dtype(np.uint8), ("int", 2): np.dtype(np.int8), ("uint", 2): np.dtype(np.uint8)}.get(
-        (dtype.kind, dtype.bits), dtype.numpy
-    )
+    return {
+        ("int", 4): np.dtype(np.int8),
+        ("uint", 4): np.dtype(np.uint8),
+        ("int", 2): np.dtype(np.int8),
+        ("uint", 2): np.dtype(np.uint8),
+    }.get((dtype.kind, dtype.bits), dtype.numpy)
 
 
 def widen(x: np.ndarray) -> np.ndarray:
@@ -40,7 +44,9 @@ def same_dtype(types: Types) -> DType:
     assert first is not None
     for t in types[1:]:
         if t is not None and t.dtype is not first.dtype:
-            raise ValueError(f"operands have different element types: {' and '.join(str(t) for t in types if t is not None)}")
+            raise ValueError(
+                f"operands have different element types: {' and '.join(str(t) for t in types if t is not None)}"
+            )
     return first.dtype
 
 
@@ -55,8 +61,9 @@ def _infer_bool(types: Types, attrs: Any) -> tuple[TensorType, ...]:
 
 
 def row(
-    name: str, expr: str | Callable[[Any], str], numpy: Callable[..., Any], *, arity: int = 1, boolean: bool = False, attrs: type = NoAttrs,
-    infer: Callable[[Types, Any], tuple[TensorType, ...]] | None = None, tolerance: float = 1.0, doc: str = "", flops: int = 1,
+    name: str, expr: str | Callable[[Any], str], numpy: Callable[..., Any], *, arity: int = 1, boolean: bool = False,
+    attrs: type = NoAttrs, infer: Callable[[Types, Any], tuple[TensorType, ...]] | None = None, tolerance: float = 1.0,
+    doc: str = "", flops: int = 1,
 ) -> Op:  # fmt: skip
     """Registers a pointwise op. ``numpy`` gets the operands, widened, and the attributes if the op has any."""
 
@@ -71,11 +78,24 @@ def row(
         return TensorType(F32, broadcast(*(t.shape for t in types))).elems * flops
 
     return OPS.add(
-        name, Op(name, Kind.POINTWISE, infer or (_infer_bool if boolean else _infer_same), reference, attrs, expr, (arity, arity), 1, tolerance, doc, count)
+        name,
+        Op(
+            name,
+            Kind.POINTWISE,
+            infer or (_infer_bool if boolean else _infer_same),
+            reference,
+            attrs,
+            expr,
+            (arity, arity),
+            1,
+            tolerance,
+            doc,
+            count,
+        ),
     )
 
 
-# --- attributes ----------------------------------------------------------------------------------------------------------
+# --- attributes -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +142,7 @@ class ShiftAttrs:
     left: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CastAttrs:
-    to: DType
-    saturate: bool = True  # for casts to float8
-    round_up: bool = False  # for casts to f8e8m0: away from zero instead of to the nearest
-
-
-# --- numpy that numpy lacks ----------------------------------------------------------------------------------------------
+# --- numpy that numpy lacks -------------------------------------------------------------------------------------------
 
 _erf_each = np.frompyfunc(math.erf, 1, 1)
 
@@ -171,7 +184,11 @@ def _mod(x: np.ndarray, y: np.ndarray, a: ModAttrs) -> np.ndarray:
 
 def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind in "iu":
-        return np.where(y < 0, np.where(x == 1, 1, np.where(x == -1 if x.dtype.kind == "i" else False, np.where(y % 2 == 0, 1, -1), 0)), np.power(x, np.maximum(y, 0)))
+        return np.where(
+            y < 0,
+            np.where(x == 1, 1, np.where(x == -1 if x.dtype.kind == "i" else False, np.where(y % 2 == 0, 1, -1), 0)),
+            np.power(x, np.maximum(y, 0)),
+        )
     return np.power(x, y)
 
 
@@ -197,7 +214,7 @@ def _call(function: str, *fields: str) -> Callable[[Any], str]:
     return text
 
 
-# --- one operand ---------------------------------------------------------------------------------------------------------
+# --- one operand ------------------------------------------------------------------------------------------------------
 
 row("Abs", "abs_({0})", np.abs)
 row("Neg", "-{0}", np.negative)
@@ -227,23 +244,77 @@ row("Sigmoid", "sigmoid({0})", sigmoid, flops=8)
 row("Softplus", "softplus({0})", softplus, flops=16)
 row("Softsign", "softsign({0})", lambda x: x / (1 + np.abs(x)), flops=3)
 row("Relu", "relu({0})", lambda x: np.maximum(x, 0))
-row("LeakyRelu", _call("leaky_relu", "alpha"), lambda x, a: np.where(x < 0, np.asarray(a.alpha, x.dtype) * x, x), attrs=AlphaAttrs)
-row("ThresholdedRelu", _call("thresholded_relu", "alpha"), lambda x, a: np.where(x > a.alpha, x, np.zeros_like(x)), attrs=AlphaAttrs)
-row("Elu", _call("elu", "alpha"), lambda x, a: np.where(x < 0, a.alpha * np.expm1(np.minimum(x, 0)), x), attrs=AlphaAttrs, flops=8)
-row("Celu", _call("celu", "alpha"), lambda x, a: np.maximum(x, 0) + np.minimum(0, a.alpha * np.expm1(np.minimum(x, 0) / a.alpha)), attrs=AlphaAttrs, flops=8)
-row("Selu", _call("selu", "alpha", "gamma"), lambda x, a: a.gamma * np.where(x <= 0, a.alpha * np.expm1(np.minimum(x, 0)), x), attrs=SeluAttrs, flops=8)
-row("Shrink", _call("shrink", "bias", "lambd"), lambda x, a: np.where(x < -a.lambd, x + np.asarray(a.bias, x.dtype), np.where(x > a.lambd, x - np.asarray(a.bias, x.dtype), np.zeros_like(x))), attrs=ShrinkAttrs)
-row("HardSigmoid", _call("hard_sigmoid", "alpha", "beta"), lambda x, a: np.clip(np.asarray(a.alpha, x.dtype) * x + np.asarray(a.beta, x.dtype), 0, 1), attrs=AlphaBetaAttrs, flops=2)
-row("HardSwish", "hard_swish({0})", lambda x: x * np.clip(x * np.asarray(1 / 6, x.dtype) + np.asarray(0.5, x.dtype), 0, 1), flops=3)
+row(
+    "LeakyRelu",
+    _call("leaky_relu", "alpha"),
+    lambda x, a: np.where(x < 0, np.asarray(a.alpha, x.dtype) * x, x),
+    attrs=AlphaAttrs,
+)
+row(
+    "ThresholdedRelu",
+    _call("thresholded_relu", "alpha"),
+    lambda x, a: np.where(x > a.alpha, x, np.zeros_like(x)),
+    attrs=AlphaAttrs,
+)
+row(
+    "Elu",
+    _call("elu", "alpha"),
+    lambda x, a: np.where(x < 0, a.alpha * np.expm1(np.minimum(x, 0)), x),
+    attrs=AlphaAttrs,
+    flops=8,
+)
+row(
+    "Celu",
+    _call("celu", "alpha"),
+    lambda x, a: np.maximum(x, 0) + np.minimum(0, a.alpha * np.expm1(np.minimum(x, 0) / a.alpha)),
+    attrs=AlphaAttrs,
+    flops=8,
+)
+row(
+    "Selu",
+    _call("selu", "alpha", "gamma"),
+    lambda x, a: a.gamma * np.where(x <= 0, a.alpha * np.expm1(np.minimum(x, 0)), x),
+    attrs=SeluAttrs,
+    flops=8,
+)
+row(
+    "Shrink",
+    _call("shrink", "bias", "lambd"),
+    lambda x, a: np.where(
+        x < -a.lambd,
+        x + np.asarray(a.bias, x.dtype),
+        np.where(x > a.lambd, x - np.asarray(a.bias, x.dtype), np.zeros_like(x)),
+    ),
+    attrs=ShrinkAttrs,
+)
+row(
+    "HardSigmoid",
+    _call("hard_sigmoid", "alpha", "beta"),
+    lambda x, a: np.clip(np.asarray(a.alpha, x.dtype) * x + np.asarray(a.beta, x.dtype), 0, 1),
+    attrs=AlphaBetaAttrs,
+    flops=2,
+)
+row(
+    "HardSwish",
+    "hard_swish({0})",
+    lambda x: x * np.clip(x * np.asarray(1 / 6, x.dtype) + np.asarray(0.5, x.dtype), 0, 1),
+    flops=3,
+)
 row("Mish", "mish({0})", lambda x: x * np.tanh(softplus(x)), flops=16)
 row("Gelu", lambda a: "gelu_tanh({0})" if a.approximate == "tanh" else "gelu({0})", gelu, attrs=GeluAttrs, flops=12)
 row("Silu", "silu({0})", lambda x: x * sigmoid(x), flops=9, doc="x * sigmoid(x).")
 row("Not", "!{0}", np.logical_not)
 row("BitwiseNot", "~{0}", np.bitwise_not)
 row("IsNaN", "is_nan({0})", np.isnan, boolean=True)
-row("IsInf", lambda a: f"is_inf({{0}}, {str(a.positive).lower()}, {str(a.negative).lower()})", _isinf, boolean=True, attrs=IsInfAttrs)
+row(
+    "IsInf",
+    lambda a: f"is_inf({{0}}, {str(a.positive).lower()}, {str(a.negative).lower()})",
+    _isinf,
+    boolean=True,
+    attrs=IsInfAttrs,
+)
 
-# --- two operands --------------------------------------------------------------------------------------------------------
+# --- two operands -----------------------------------------------------------------------------------------------------
 
 row("Add", "{0} + {1}", np.add, arity=2)
 row("Sub", "{0} - {1}", np.subtract, arity=2)
@@ -259,94 +330,25 @@ row("Xor", "{0} != {1}", np.logical_xor, arity=2)
 row("BitwiseAnd", "{0} & {1}", np.bitwise_and, arity=2)
 row("BitwiseOr", "{0} | {1}", np.bitwise_or, arity=2)
 row("BitwiseXor", "{0} ^ {1}", np.bitwise_xor, arity=2)
-row("BitShift", lambda a: "shift_left({0}, {1})" if a.left else "shift_right({0}, {1})", _shift, arity=2, attrs=ShiftAttrs)
+row(
+    "BitShift",
+    lambda a: "shift_left({0}, {1})" if a.left else "shift_right({0}, {1})",
+    _shift,
+    arity=2,
+    attrs=ShiftAttrs,
+)
 row("Equal", "{0} == {1}", np.equal, arity=2, boolean=True)
 row("Less", "{0} < {1}", np.less, arity=2, boolean=True)
 row("LessOrEqual", "{0} <= {1}", np.less_equal, arity=2, boolean=True)
 row("Greater", "{0} > {1}", np.greater, arity=2, boolean=True)
 row("GreaterOrEqual", "{0} >= {1}", np.greater_equal, arity=2, boolean=True)
-row("PRelu", "prelu({0}, {1})", lambda x, slope: np.where(x < 0, slope * x, x), arity=2, doc="slope * x where x is negative.")
+row(
+    "PRelu",
+    "prelu({0}, {1})",
+    lambda x, slope: np.where(x < 0, slope * x, x),
+    arity=2,
+    doc="slope * x where x is negative.",
+)
 
 
-# --- Where and Cast: rules of their own ----------------------------------------------------------------------------------
-
-
-def _infer_where(types: Types, attrs: Any) -> tuple[TensorType, ...]:
-    c, x, y = types
-    assert c is not None and x is not None and y is not None
-    if c.dtype is not BOOL:
-        raise ValueError(f"the condition must be bool, got {c}")
-    return (TensorType(same_dtype((x, y)), broadcast(c.shape, x.shape, y.shape)),)
-
-
-def _where(c: np.ndarray, x: np.ndarray, y: np.ndarray, a: NoAttrs) -> np.ndarray:
-    return np.where(c, x, y)
-
-
-OPS.add("Where", Op("Where", Kind.POINTWISE, _infer_where, _where, NoAttrs, "{0} ? {1} : {2}", (3, 3)))
-
-
-@dataclass(frozen=True, slots=True)
-class BitCastAttrs:
-    to: DType
-    source: DType
-
-
-def _infer_bit_cast(types: Types, a: BitCastAttrs) -> tuple[TensorType, ...]:
-    (x,) = types
-    assert x is not None
-    if a.source is not x.dtype or a.to.bits != x.dtype.bits:
-        raise ValueError(f"the bits of {x} do not make {a.to}")
-    return (TensorType(a.to, x.shape, x.order),)
-
-
-def _bit_cast_expr(a: BitCastAttrs) -> str:
-    """Both types in storage form: the operand is in the compute type, and the result has to be."""
-    return f"bit_cast_<{a.source.c}, {a.to.c}>({{0}})"
-
-
-OPS.add("BitCast", Op("BitCast", Kind.POINTWISE, _infer_bit_cast, lambda x, a: np.ascontiguousarray(x).view(a.to.numpy).reshape(x.shape), BitCastAttrs,
-                      _bit_cast_expr, doc="The same bits as another element type."))  # fmt: skip
-
-
-def _infer_cast(types: Types, a: CastAttrs) -> tuple[TensorType, ...]:
-    (x,) = types
-    assert x is not None
-    return (TensorType(a.to, x.shape, x.order),)
-
-
-def _cast_expr(a: CastAttrs) -> str:
-    """Small floats have no compute type of their own: 16-bit ones are rounded when they are stored, shorter ones here."""
-    if not a.to.is_float or a.to.bits >= 32:
-        if a.to.bits < 8:
-            return f"cast_{a.to}({{0}})"
-        return f"convert<{a.to.c}>({{0}})"
-    if a.to.bits == 16:
-        return "convert<float>({0})"
-    if a.to.name == "f8e8m0":
-        return f"cast_f8e8m0({{0}}, {str(a.round_up).lower()})"
-    return f"convert<float>(convert<{a.to.c}, {str(a.saturate).lower()}>({{0}}))"
-
-
-def cast_array(x: np.ndarray, a: CastAttrs) -> np.ndarray:
-    """Cast with ONNX's rules: floats truncate to integers, saturate (or not) to float8, integers wrap."""
-    from aitc.ops import small_float
-
-    to = a.to
-    with np.errstate(all="ignore"):
-        if to is BOOL:
-            return np.asarray(widen(x) != 0)
-        if to.kind == "complex" or x.dtype.kind == "c":
-            return x.astype(to.numpy)
-        if to.is_float and to.bits <= 8:
-            return small_float.to_small(x, to, a.saturate, a.round_up)
-        if to.is_integer and to.bits < 8:
-            return small_float.to_int4(widen(x), to)
-        if to.is_float:
-            if x.dtype.kind in "fiub" and to.name == "bf16":
-                return x.astype(np.float32).astype(to.numpy)
-            return x.astype(to.numpy)
-        return widen(x).astype(to.numpy)
-
-
-OPS.add("Cast", Op("Cast", Kind.POINTWISE, _infer_cast, cast_array, CastAttrs, _cast_expr))
+# --- Where and Cast: rules of their own -------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,9 @@ Types = Sequence["TensorType | None"]
 
 @dataclass(frozen=True, slots=True)
 class PoolAttrs:
-    """One entry an axis of space; ``pads`` begins, then ends. The last window of an axis may reach beyond the end pad (ONNX's ceil_mode): what lies
-    there counts for nothing, not even for ``count_include_pad``. ``out`` are the sizes of the result's axes of space."""
+    """One entry an axis of space; ``pads`` begins, then ends. The last window of an axis may reach beyond the
+    end pad (ONNX's ceil_mode): what lies there counts for nothing, not even for ``count_include_pad``. ``out``
+    are the sizes of the result's axes of space."""
 
     function: str  # max, average, lp
     kernel: tuple[int, ...]
@@ -72,7 +74,8 @@ def _windows(x: np.ndarray, a: PoolAttrs | MaxPoolIndicesAttrs, fill: object) ->
         reach = (int(a.out[i]) - 1) * a.strides[i] + (a.kernel[i] - 1) * a.dilations[i] + 1  # type: ignore[arg-type]
         pads.append((begin, max(end, reach - begin - x.shape[2 + i])))
     views = taps(spatial(x, pads, fill), a.kernel, a.strides, a.dilations)
-    return views[(slice(None), slice(None), *(slice(0, int(o)) for o in a.out))]  # type: ignore[arg-type]
+    places = (slice(None), slice(None), *(slice(0, int(o)) for o in a.out))  # type: ignore[arg-type]
+    return views[places]
 
 
 def pool_array(x: np.ndarray, a: PoolAttrs) -> np.ndarray:
@@ -96,7 +99,9 @@ def pool_array(x: np.ndarray, a: PoolAttrs) -> np.ndarray:
 def pool_indices_array(x: np.ndarray, a: MaxPoolIndicesAttrs) -> np.ndarray:
     n = len(a.kernel)
     w = widen(x)
-    places = np.arange(int(np.prod(x.shape[2:], dtype=np.int64)), dtype=np.int64).reshape(x.shape[2:], order="F" if a.column_major else "C")
+    places = np.arange(int(np.prod(x.shape[2:], dtype=np.int64)), dtype=np.int64).reshape(
+        x.shape[2:], order="F" if a.column_major else "C"
+    )
     planes = np.arange(x.shape[0] * x.shape[1], dtype=np.int64).reshape(*x.shape[:2], *([1] * n)) * places.size
     values = _windows(w, a, lowest(w.dtype))
     flat = values.reshape(*values.shape[: 2 + n], -1)
@@ -111,13 +116,19 @@ OPS.add("MaxPoolIndices", Op("MaxPoolIndices", Kind.WINDOW, infer_pool_indices, 
                              doc="Where the maximum of each window is; the first of equal ones."))  # fmt: skip
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def pooled_sizes(
-    space: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[Dim], ceil_mode: bool
+    space: Sequence[Dim],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[Dim],
+    ceil_mode: bool,
 ) -> tuple[Dim, ...]:
-    """The sizes of a pool's result. With ``ceil_mode`` a last window that starts inside the input or its begin pad is kept."""
+    """The sizes of a pool's result. With ``ceil_mode`` a last window that starts inside the input or its begin
+    pad is kept."""
     n = len(space)
     out: list[Dim] = []
     for i, size in enumerate(space):
@@ -135,9 +146,9 @@ def pooled_sizes(
 
 
 def _window(
-    x: Value, kernel_shape: tuple[int, ...], strides: tuple[int, ...] | None, dilations: tuple[int, ...] | None, auto_pad: str,
-    pads: tuple[int, ...] | None, ceil_mode: int,
-) -> dict[str, tuple[Dim, ...]]:  # fmt: skip
+    x: Value, kernel_shape: tuple[int, ...], strides: tuple[int, ...] | None, dilations: tuple[int, ...] | None,
+    auto_pad: str, pads: tuple[int, ...] | None, ceil_mode: int,
+) -> dict[str, Any]:  # fmt: skip
     n = x.type.rank - 2
     if n < 1 or len(kernel_shape) != n:
         raise ValueError(f"kernel_shape {list(kernel_shape)} does not fit {x.type}")
@@ -153,8 +164,9 @@ def _window(
 
 @onnx_op("MaxPool")
 def max_pool(
-    b: Scope, x: Value, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None, storage_order: int = 0, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None, storage_order: int = 0,
+    strides: tuple[int, ...] | None = None,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     window = _window(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
     y = b.op("Pool", x, function="max", **window)
@@ -163,8 +175,9 @@ def max_pool(
 
 @onnx_op("AveragePool")
 def average_pool(
-    b: Scope, x: Value, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
-    dilations: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    count_include_pad: int = 0, dilations: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
     window = _window(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
     return b.op("Pool", x, function="average", count_include_pad=bool(count_include_pad), **window)
@@ -172,10 +185,13 @@ def average_pool(
 
 @onnx_op("LpPool")
 def lp_pool(
-    b: Scope, x: Value, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: tuple[int, ...] | None = None,
-    p: int = 2, pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: tuple[int, ...] | None = None, p: int = 2, pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
-    return b.op("Pool", x, function="lp", p=p, **_window(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode))
+    return b.op(
+        "Pool", x, function="lp", p=p, **_window(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
+    )
 
 
 @onnx_op("LRN")
@@ -184,16 +200,16 @@ def lrn(b: Scope, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.7
     n, c, *space = x.shape
     rows = declare.reshape(b, b.op("Mul", x, x), (n, 1, c, d.product(space)))
     pads = ((size - 1) // 2, 0, size // 2, 0)
-    mean = b.op("Pool", rows, function="average", kernel=(size, 1), strides=(1, 1), pads=pads, dilations=(1, 1), out=(c, d.product(space)),
-                count_include_pad=True)  # fmt: skip
+    window = {"kernel": (size, 1), "strides": (1, 1), "pads": pads, "dilations": (1, 1), "out": (c, d.product(space))}
+    mean = b.op("Pool", rows, function="average", count_include_pad=True, **window)  # type: ignore[arg-type]
     scale = b.op("Add", b.op("Mul", declare.reshape(b, mean, x.shape), b.like(alpha, x)), b.like(bias, x))
     return b.op("Div", x, b.op("Pow", scale, b.like(beta, x)))
 
 
 @onnx_op("MaxUnpool")
 def max_unpool(
-    b: Scope, x: Value, indices: Value, output_shape: Value | None = None, *, kernel_shape: tuple[int, ...], pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, indices: Value, output_shape: Value | None = None, *, kernel_shape: tuple[int, ...],
+    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
     n = x.type.rank - 2
     strides, pads = strides or (1,) * n, pads or (0,) * (2 * n)
@@ -205,7 +221,14 @@ def max_unpool(
         raise Unsupported("MaxUnpool with symbolic dims", "bind them with --dim")
     count = d.product(natural)
     flat = b.op("Fill", value=0.0, shape=(count,), dtype=x.type.dtype)
-    placed = b.op("ScatterElements", flat, declare.reshape(b, indices, (x.type.elems,)), declare.reshape(b, x, (x.type.elems,)), axis=0, reduction="none")
+    placed = b.op(
+        "ScatterElements",
+        flat,
+        declare.reshape(b, indices, (x.type.elems,)),
+        declare.reshape(b, x, (x.type.elems,)),
+        axis=0,
+        reduction="none",
+    )
     y = declare.reshape(b, placed, natural)
     if tuple(natural) == shape:
         return y

@@ -14,9 +14,10 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType, broadcast
 from aitc.ops import declare
+from aitc.ops.cast import CastAttrs, cast_array
 from aitc.ops.contract import convolution, matmul
 from aitc.ops.declare import Scope, Unsupported, along_channel, cast, dtype_of, normalize_axis, numbers, onnx_op
-from aitc.ops.pointwise import CastAttrs, cast_array, widen
+from aitc.ops.pointwise import widen
 
 Types = Sequence["TensorType | None"]
 
@@ -42,7 +43,7 @@ def infer_quantize(types: Types, a: QuantizeAttrs) -> tuple[TensorType, ...]:
 
 def quantize_array(x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, a: QuantizeAttrs) -> np.ndarray:
     with np.errstate(all="ignore"):
-        y = widen(x).astype(np.float32) / widen(scale).astype(np.float32)
+        y: np.ndarray = widen(x).astype(np.float32) / widen(scale).astype(np.float32)
         if a.to.is_integer:
             low, high = integer_range(a.to)
             y = np.rint(y) + (0 if zero is None else widen(zero).astype(np.float32))
@@ -55,7 +56,9 @@ def quantize_array(x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, a:
 
 def integer_range(dtype: DType) -> tuple[int, int]:
     """The smallest and largest value of an integer type."""
-    return (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
+    return (
+        (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
+    )
 
 
 def infer_dequantize(types: Types, a: DequantizeAttrs) -> tuple[TensorType, ...]:
@@ -87,11 +90,12 @@ OPS.add("DequantizeLinear", Op("DequantizeLinear", Kind.POINTWISE, infer_dequant
                                "dequantize({0}, {1}, {2})", (3, 3), doc="(x - zero) * scale; scale and zero broadcast."))  # fmt: skip
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def spread(b: Scope, v: Value, x: TensorType, axis: int, block: int) -> Value:
-    """A scale or zero point so shaped that it broadcasts over ``x``: one for all, one a slice of ``axis``, or one a block of it."""
+    """A scale or zero point so shaped that it broadcasts over ``x``: one for all, one a slice of ``axis``, or
+    one a block of it."""
     if v.type.elems == 1 and (not v.type.rank or x.rank == 0 or v.type.rank == 1):
         return declare.reshape(b, v, ())
     axis = normalize_axis(axis, x.rank)
@@ -108,13 +112,24 @@ def spread(b: Scope, v: Value, x: TensorType, axis: int, block: int) -> Value:
     return declare.slice_axis(b, declare.reshape(b, full, shape), axis, 0, x.shape[axis])
 
 
-def quantize(b: Scope, x: Value, scale: Value, zero: Value | None, to: DType, axis: int = 1, block: int = 0, saturate: bool = True) -> Value:
+def quantize(
+    b: Scope,
+    x: Value,
+    scale: Value,
+    zero: Value | None,
+    to: DType,
+    axis: int = 1,
+    block: int = 0,
+    saturate: bool = True,
+) -> Value:
     scale = spread(b, scale, x.type, axis, block)
     zero = b.constant(np.zeros((), to.numpy)) if zero is None else spread(b, zero, x.type, axis, block)
     return b.op("QuantizeLinear", x, scale, zero, to=to, saturate=saturate)
 
 
-def dequantize(b: Scope, x: Value, scale: Value, zero: Value | None, axis: int = 1, block: int = 0, to: DType | None = None) -> Value:
+def dequantize(
+    b: Scope, x: Value, scale: Value, zero: Value | None, axis: int = 1, block: int = 0, to: DType | None = None
+) -> Value:
     to = to or scale.type.dtype
     scale = spread(b, scale, x.type, axis, block)
     zero = b.constant(np.zeros((), x.type.dtype.numpy)) if zero is None else spread(b, zero, x.type, axis, block)
@@ -123,16 +138,27 @@ def dequantize(b: Scope, x: Value, scale: Value, zero: Value | None, axis: int =
 
 @onnx_op("QuantizeLinear")
 def quantize_linear(
-    b: Scope, x: Value, scale: Value, zero: Value | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0,
-    saturate: int = 1,
+    b: Scope, x: Value, scale: Value, zero: Value | None = None, *, axis: int = 1, block_size: int = 0,
+    output_dtype: int = 0, precision: int = 0, saturate: int = 1,
 ) -> Value:  # fmt: skip
     to = zero.type.dtype if zero is not None else dtype_of(output_dtype, "output_dtype") if output_dtype else U8
     return quantize(b, x, scale, zero, to, axis, block_size, bool(saturate))
 
 
 @onnx_op("DequantizeLinear")
-def dequantize_linear(b: Scope, x: Value, scale: Value, zero: Value | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0) -> Value:
-    return dequantize(b, x, scale, zero, axis, block_size, dtype_of(output_dtype, "output_dtype") if output_dtype else None)
+def dequantize_linear(
+    b: Scope,
+    x: Value,
+    scale: Value,
+    zero: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Value:
+    return dequantize(
+        b, x, scale, zero, axis, block_size, dtype_of(output_dtype, "output_dtype") if output_dtype else None
+    )
 
 
 @onnx_op("DynamicQuantizeLinear")
@@ -173,7 +199,11 @@ def matmul_integer(b: Scope, x: Value, y: Value, x_zero: Value | None = None, y_
 def _rescaled(b: Scope, total: Value, scales: tuple[Value, Value], y_scale: Value, y_zero: Value, axis: int) -> Value:
     """An int32 sum of products as quantized values: the scales are those of the two operands."""
     first, second = (cast(b, s, F32) for s in scales)
-    first = declare.reshape(b, first, ()) if first.type.elems == 1 else along_channel(b, first, total.type.rank, total.type.rank - 2)
+    first = (
+        declare.reshape(b, first, ())
+        if first.type.elems == 1
+        else along_channel(b, first, total.type.rank, total.type.rank - 2)
+    )
     second = declare.reshape(b, second, ()) if second.type.elems == 1 else second
     if second.type.rank == 1:
         second = along_channel(b, second, total.type.rank, axis)
@@ -183,7 +213,15 @@ def _rescaled(b: Scope, total: Value, scales: tuple[Value, Value], y_scale: Valu
 
 @onnx_op("QLinearMatMul")
 def qlinear_matmul(
-    b: Scope, x: Value, x_scale: Value, x_zero: Value, y: Value, y_scale: Value, y_zero: Value, z_scale: Value, z_zero: Value
+    b: Scope,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y: Value,
+    y_scale: Value,
+    y_zero: Value,
+    z_scale: Value,
+    z_zero: Value,
 ) -> Value:
     total = integer_matmul(b, x, y, x_zero, y_zero)
     return _rescaled(b, total, (x_scale, y_scale), z_scale, z_zero, total.type.rank - 1)
@@ -192,8 +230,8 @@ def qlinear_matmul(
 @onnx_op("ConvInteger")
 def conv_integer(
     b: Scope, x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None, *, auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
     x, w = centred(b, x, x_zero, None), centred(b, w, w_zero, 0)
     return convolution(b, x, w, None, auto_pad, dilations, group, kernel_shape, pads, strides, out=I32)
@@ -201,9 +239,10 @@ def conv_integer(
 
 @onnx_op("QLinearConv")
 def qlinear_conv(
-    b: Scope, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value, y_scale: Value, y_zero: Value,
-    bias: Value | None = None, *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value, y_scale: Value,
+    y_zero: Value, bias: Value | None = None, *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None,
+    group: int = 1, kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
     if x_zero.type.elems != 1 or x_scale.type.elems != 1:
         raise Unsupported("a scale per channel of the input")

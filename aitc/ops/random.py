@@ -1,4 +1,5 @@
-"""Random numbers: a hash of each element's index, made of integer pointwise operators, so that every target gives the same ones.
+"""Random numbers: a hash of each element's index, made of integer pointwise operators, so that every target gives the
+same ones.
 
 A node without a seed gets one from its place in the graph: results are the same in every run.
 """
@@ -32,7 +33,9 @@ def seed_of(b: Scope, seed: float | None) -> int:
 
 def hashed(b: Scope, count: Dim, seed: int) -> Value:
     """``count`` well mixed 32-bit numbers: multiply and fold, three rounds, over index and seed."""
-    x = b.op("BitwiseXor", b.op("Range", start=0, step=1, size=count, dtype=U32), _u32(b, seed * 0x9E3779B9 + 0x85EBCA6B))
+    x = b.op(
+        "BitwiseXor", b.op("Range", start=0, step=1, size=count, dtype=U32), _u32(b, seed * 0x9E3779B9 + 0x85EBCA6B)
+    )
     for shift, factor in ((17, 0xED5AD4BB), (11, 0xAC4C1B51), (15, 0x31848BAB)):
         x = b.op("BitwiseXor", x, b.op("BitShift", x, _u32(b, shift), left=False))
         x = b.op("Mul", x, _u32(b, factor))
@@ -42,14 +45,22 @@ def hashed(b: Scope, count: Dim, seed: int) -> Value:
 def uniform(b: Scope, shape: tuple[Dim, ...], seed: int, dtype: DType = F32) -> Value:
     """Numbers in (0, 1), multiples of 2^-24 plus a half of it."""
     bits = b.op("BitShift", hashed(b, d.product(shape), seed), _u32(b, 8), left=False)
-    x = b.op("Mul", b.op("Add", b.op("Cast", bits, to=dtype), b.constant(0.5, dtype.numpy)), b.constant(2.0**-24, dtype.numpy))
+    x = b.op(
+        "Mul",
+        b.op("Add", b.op("Cast", bits, to=dtype), b.constant(0.5, dtype.numpy)),
+        b.constant(2.0**-24, dtype.numpy),
+    )
     return declare.reshape(b, x, shape)
 
 
 def normal(b: Scope, shape: tuple[Dim, ...], seed: int, dtype: DType = F32) -> Value:
     """Standard normal numbers, from two uniform ones each (Box and Muller)."""
     radius = b.op("Sqrt", b.op("Mul", b.op("Log", uniform(b, shape, seed, dtype)), b.constant(-2.0, dtype.numpy)))
-    return b.op("Mul", radius, b.op("Cos", b.op("Mul", uniform(b, shape, seed ^ 0x5BD1E995, dtype), b.constant(2 * math.pi, dtype.numpy))))
+    return b.op(
+        "Mul",
+        radius,
+        b.op("Cos", b.op("Mul", uniform(b, shape, seed ^ 0x5BD1E995, dtype), b.constant(2 * math.pi, dtype.numpy))),
+    )
 
 
 def _uniform(b: Scope, shape: tuple[Dim, ...], dtype: DType, low: float, high: float, seed: float | None) -> Value:
@@ -65,22 +76,36 @@ def _normal(b: Scope, shape: tuple[Dim, ...], dtype: DType, mean: float, scale: 
 
 
 @onnx_op("RandomUniform")
-def random_uniform(b: Scope, *, shape: tuple[int, ...], dtype: int = 1, high: float = 1.0, low: float = 0.0, seed: float | None = None) -> Value:
+def random_uniform(
+    b: Scope, *, shape: tuple[int, ...], dtype: int = 1, high: float = 1.0, low: float = 0.0, seed: float | None = None
+) -> Value:
     return _uniform(b, shape, dtype_of(dtype, "dtype"), low, high, seed)
 
 
 @onnx_op("RandomUniformLike")
-def random_uniform_like(b: Scope, x: Value, *, dtype: int = 0, high: float = 1.0, low: float = 0.0, seed: float | None = None) -> Value:
+def random_uniform_like(
+    b: Scope, x: Value, *, dtype: int = 0, high: float = 1.0, low: float = 0.0, seed: float | None = None
+) -> Value:
     return _uniform(b, x.shape, dtype_of(dtype, "dtype") if dtype else x.type.dtype, low, high, seed)
 
 
 @onnx_op("RandomNormal")
-def random_normal(b: Scope, *, shape: tuple[int, ...], dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None) -> Value:
+def random_normal(
+    b: Scope,
+    *,
+    shape: tuple[int, ...],
+    dtype: int = 1,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+) -> Value:
     return _normal(b, shape, dtype_of(dtype, "dtype"), mean, scale, seed)
 
 
 @onnx_op("RandomNormalLike")
-def random_normal_like(b: Scope, x: Value, *, dtype: int = 0, mean: float = 0.0, scale: float = 1.0, seed: float | None = None) -> Value:
+def random_normal_like(
+    b: Scope, x: Value, *, dtype: int = 0, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
+) -> Value:
     return _normal(b, x.shape, dtype_of(dtype, "dtype") if dtype else x.type.dtype, mean, scale, seed)
 
 
@@ -98,7 +123,9 @@ def multinomial(b: Scope, x: Value, *, dtype: int = 6, sample_size: int = 1, see
     noise = uniform(b, (batch, sample_size, classes), seed_of(b, seed))
     gumbel = b.op("Neg", b.op("Log", b.op("Neg", b.op("Log", noise))))
     scores = b.op("Add", declare.unsqueeze(b, cast(b, x, F32), (1,)), gumbel)
-    return cast(b, b.op("ArgReduce", scores, function="max", axis=2, keepdims=False), dtype_of(dtype, "dtype") if dtype else I32)
+    return cast(
+        b, b.op("ArgReduce", scores, function="max", axis=2, keepdims=False), dtype_of(dtype, "dtype") if dtype else I32
+    )
 
 
 def dropout(b: Scope, x: Value, ratio: Value, seed: int | None) -> tuple[Value, Value]:

@@ -1,8 +1,10 @@
-"""Recurrent networks. The product with the input, for all steps at once, is a MatMul in front; the core ops hold only what is sequential.
+"""Recurrent networks. The product with the input, for all steps at once, is a MatMul in front; the core ops hold only
+what is sequential.
 
-Core ops LSTM, GRU and RNN take: x [D, T, B, G H], already multiplied by W and with W's bias (and R's too, unless ``linear_before_reset``) added; R [D, G H, H]; lengths
-[B] or None; h0 [D, B, H]; then LSTM: c0 [D, B, H], peepholes [D, 3 H] or None; GRU: R's bias [D, G H] or None. They give Y [T, D, B, H], the last h [D, B, H]
-and, LSTM alone, the last c. D is 2 for both directions; gates are in ONNX's order (LSTM i o f c, GRU z r h).
+Core ops LSTM, GRU and RNN take: x [D, T, B, G H], already multiplied by W and with W's bias (and R's too, unless
+``linear_before_reset``) added; R [D, G H, H]; lengths [B] or None; h0 [D, B, H]; then LSTM: c0 [D, B, H], peepholes [D,
+3 H] or None; GRU: R's bias [D, G H] or None. They give Y [T, D, B, H], the last h [D, B, H] and, LSTM alone, the last
+c. D is 2 for both directions; gates are in ONNX's order (LSTM i o f c, GRU z r h).
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentAttrs:
-    """``activations``: for each direction LSTM's three, GRU's two, RNN's one. ``reverse``: for each direction whether it runs backward."""
+    """``activations``: for each direction LSTM's three, GRU's two, RNN's one. ``reverse``: for each direction
+    whether it runs backward."""
 
     reverse: tuple[bool, ...]
     activations: tuple[Activation, ...]
@@ -80,8 +83,15 @@ def _clip(x: np.ndarray, a: RecurrentAttrs) -> np.ndarray:
     return np.clip(x, -a.clip, a.clip) if a.clip else x
 
 
-def _run(x: np.ndarray, states: Sequence[np.ndarray], lengths: np.ndarray | None, a: RecurrentAttrs, step: Callable[[int, np.ndarray, Any], Any]) -> tuple[np.ndarray, ...]:
-    """Runs ``step(direction, x of a step, states) -> states`` over time; a sequence that has ended keeps its state and gives 0."""
+def _run(
+    x: np.ndarray,
+    states: Sequence[np.ndarray],
+    lengths: np.ndarray | None,
+    a: RecurrentAttrs,
+    step: Callable[[int, np.ndarray, Any], Any],
+) -> tuple[np.ndarray, ...]:
+    """Runs ``step(direction, x of a step, states) -> states`` over time; a sequence that has ended keeps its
+    state and gives 0."""
     directions, steps, batch, _ = x.shape
     hidden = states[0].shape[-1]
     y = np.zeros((steps, directions, batch, hidden), x.dtype)
@@ -104,7 +114,9 @@ def _run(x: np.ndarray, states: Sequence[np.ndarray], lengths: np.ndarray | None
     return (y, *last)
 
 
-def rnn_array(x: np.ndarray, r: np.ndarray, lengths: np.ndarray | None, h0: np.ndarray, a: RecurrentAttrs) -> tuple[np.ndarray, ...]:
+def rnn_array(
+    x: np.ndarray, r: np.ndarray, lengths: np.ndarray | None, h0: np.ndarray, a: RecurrentAttrs
+) -> tuple[np.ndarray, ...]:
     dtype, x, r, h0 = x.dtype, widen(x), widen(r), widen(h0)
 
     def step(direction: int, rows: np.ndarray, states: Any) -> Any:
@@ -136,7 +148,13 @@ def gru_array(
 
 
 def lstm_array(
-    x: np.ndarray, r: np.ndarray, lengths: np.ndarray | None, h0: np.ndarray, c0: np.ndarray, peepholes: np.ndarray | None, a: RecurrentAttrs
+    x: np.ndarray,
+    r: np.ndarray,
+    lengths: np.ndarray | None,
+    h0: np.ndarray,
+    c0: np.ndarray,
+    peepholes: np.ndarray | None,
+    a: RecurrentAttrs,
 ) -> tuple[np.ndarray, ...]:
     dtype, x, r, h0, c0 = x.dtype, widen(x), widen(r), widen(h0), widen(c0)
     n = r.shape[2]
@@ -156,15 +174,35 @@ def lstm_array(
     return tuple(v.astype(dtype) for v in _run(x, [h0, c0], lengths, a, step))
 
 
-for _name, _function, _states, _arity in (("RNN", rnn_array, 1, 4), ("GRU", gru_array, 1, 5), ("LSTM", lstm_array, 2, 6)):
-    OPS.add(_name, Op(_name, Kind.RECURRENT, _infer(_states), _function, RecurrentAttrs, arity=(_arity, _arity), outputs=1 + _states, tolerance=8.0))
+for _name, _function, _states, _arity in (
+    ("RNN", rnn_array, 1, 4),
+    ("GRU", gru_array, 1, 5),
+    ("LSTM", lstm_array, 2, 6),
+):
+    OPS.add(
+        _name,
+        Op(
+            _name,
+            Kind.RECURRENT,
+            _infer(_states),
+            _function,
+            RecurrentAttrs,
+            arity=(_arity, _arity),
+            outputs=1 + _states,
+            tolerance=8.0,
+        ),
+    )
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def activations(
-    names: tuple[str, ...] | None, alphas: tuple[float, ...], betas: tuple[float, ...], defaults: tuple[str, ...], directions: int
+    names: tuple[str, ...] | None,
+    alphas: tuple[float, ...],
+    betas: tuple[float, ...],
+    defaults: tuple[str, ...],
+    directions: int,
 ) -> tuple[Activation, ...]:
     """One entry a function; alphas and betas go, in order, to those functions that have them."""
     names = names or defaults * directions
@@ -181,15 +219,17 @@ def activations(
         takes_alpha = spelled in ("Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu")
         takes_beta = spelled in ("Affine", "ScaledTanh", "HardSigmoid")
         result.append(Activation(
-            spelled, float(next(alpha, default_alpha)) if takes_alpha else 0.0, float(next(beta, default_beta)) if takes_beta else 0.0
+            spelled, float(next(alpha, default_alpha)) if takes_alpha else 0.0, float(next(beta, default_beta)) if
+            takes_beta else 0.0
         ))  # fmt: skip
     return tuple(result)
 
 
 def _recurrent(op: str, gates: int, defaults: tuple[str, ...]) -> Any:
     def build(
-        b: Scope, x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None, c0: Value | None, p: Value | None,
-        direction: str, layout: int, attrs: dict[str, Any], names: Any, alphas: Any, betas: Any,
+        b: Scope, x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None,
+        c0: Value | None, p: Value | None, direction: str, layout: int, attrs: dict[str, Any], names: Any, alphas: Any,
+        betas: Any,
     ) -> tuple[Value, ...]:  # fmt: skip
         if direction not in ("forward", "reverse", "bidirectional"):
             raise ValueError(f"direction {direction!r}")
@@ -204,7 +244,9 @@ def _recurrent(op: str, gates: int, defaults: tuple[str, ...]) -> Any:
         if any(isinstance(s, int) and s != n for s in (w.shape[0], r.shape[0])):
             raise ValueError(f"direction {direction} with W {w.type}")
         rows = declare.reshape(b, x, (1, d.mul(steps, batch), size))
-        gx = declare.reshape(b, b.op("MatMul", rows, transpose(b, w, (0, 2, 1))), (n, steps, batch, d.mul(hidden, gates)))
+        gx = declare.reshape(
+            b, b.op("MatMul", rows, transpose(b, w, (0, 2, 1))), (n, steps, batch, d.mul(hidden, gates))
+        )
         width = d.mul(hidden, gates)
         rb = None
         if bias is not None:
@@ -230,34 +272,75 @@ def _recurrent(op: str, gates: int, defaults: tuple[str, ...]) -> Any:
     return build
 
 
-_RNN, _GRU, _LSTM = _recurrent("RNN", 1, ("Tanh",)), _recurrent("GRU", 3, ("Sigmoid", "Tanh")), _recurrent("LSTM", 4, ("Sigmoid", "Tanh", "Tanh"))
+_RNN, _GRU, _LSTM = (
+    _recurrent("RNN", 1, ("Tanh",)),
+    _recurrent("GRU", 3, ("Sigmoid", "Tanh")),
+    _recurrent("LSTM", 4, ("Sigmoid", "Tanh", "Tanh")),
+)
 
 
 def rnn(
-    b: Scope, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Value | None = None, h0: Value | None = None, *,
-    activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (), clip: float = 0.0,
-    direction: str = "forward", hidden_size: int = 0, layout: int = 0, output_sequence: int = 0,
+    b: Scope, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Value | None = None,
+    h0: Value | None = None, *, activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
+    layout: int = 0, output_sequence: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
-    return _RNN(b, x, w, r, bias, lengths, h0, None, None, direction, layout, {"clip": clip}, activations, activation_alpha, activation_beta)
+    return _RNN(
+        b,
+        x,
+        w,
+        r,
+        bias,
+        lengths,
+        h0,
+        None,
+        None,
+        direction,
+        layout,
+        {"clip": clip},
+        activations,
+        activation_alpha,
+        activation_beta,
+    )
 
 
 def gru(
-    b: Scope, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Value | None = None, h0: Value | None = None, *,
-    activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (), clip: float = 0.0,
-    direction: str = "forward", hidden_size: int = 0, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 0,
+    b: Scope, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Value | None = None,
+    h0: Value | None = None, *, activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
+    layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     attrs = {"clip": clip, "linear_before_reset": bool(linear_before_reset)}
-    return _GRU(b, x, w, r, bias, lengths, h0, None, None, direction, layout, attrs, activations, activation_alpha, activation_beta)
+    return _GRU(
+        b,
+        x,
+        w,
+        r,
+        bias,
+        lengths,
+        h0,
+        None,
+        None,
+        direction,
+        layout,
+        attrs,
+        activations,
+        activation_alpha,
+        activation_beta,
+    )
 
 
 def lstm(
-    b: Scope, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Value | None = None, h0: Value | None = None,
-    c0: Value | None = None, p: Value | None = None, *, activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (),
-    activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0, input_forget: int = 0,
-    layout: int = 0, output_sequence: int = 0,
+    b: Scope, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Value | None = None,
+    h0: Value | None = None, c0: Value | None = None, p: Value | None = None, *,
+    activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
+    input_forget: int = 0, layout: int = 0, output_sequence: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     attrs = {"clip": clip, "input_forget": bool(input_forget)}
-    return _LSTM(b, x, w, r, bias, lengths, h0, c0, p, direction, layout, attrs, activations, activation_alpha, activation_beta)
+    return _LSTM(
+        b, x, w, r, bias, lengths, h0, c0, p, direction, layout, attrs, activations, activation_alpha, activation_beta
+    )
 
 
 for _op, _importer in (("RNN", rnn), ("GRU", gru), ("LSTM", lstm)):

@@ -86,8 +86,8 @@ def reduce_array(x: np.ndarray, a: ReduceAttrs) -> np.ndarray:
         else:
             y = {
                 "sum": lambda: np.sum(w, **how, dtype=w.dtype), "prod": lambda: np.prod(w, **how, dtype=w.dtype),
-                "sumsquare": lambda: np.sum(w * w, **how, dtype=w.dtype), "l1": lambda: np.sum(np.abs(w), **how, dtype=w.dtype),
-                "any": lambda: np.any(w, **how), "all": lambda: np.all(w, **how),
+                "sumsquare": lambda: np.sum(w * w, **how, dtype=w.dtype), "l1": lambda: np.sum(np.abs(w), **how,
+                dtype=w.dtype), "any": lambda: np.any(w, **how), "all": lambda: np.all(w, **how),
             }[a.function]()  # fmt: skip
         return np.asarray(y).astype(x.dtype)
 
@@ -151,19 +151,39 @@ def cumulate_array(x: np.ndarray, a: CumulateAttrs) -> np.ndarray:
     return (np.flip(y, a.axis) if a.reverse else y).astype(x.dtype)
 
 
-OPS.add("Reduce", Op("Reduce", Kind.REDUCE, infer_reduce, reduce_array, ReduceAttrs, tolerance=4.0,
-                     doc="One of the functions sum, mean, max, min, prod, sumsquare, l1, l2, logsum, logsumexp, any, all over axes."))
-OPS.add("ArgReduce", Op("ArgReduce", Kind.SEARCH, infer_arg_reduce, arg_reduce_array, ArgReduceAttrs,
-                        doc="Where the maximum or minimum along an axis is; of equal ones the first or the last."))
+OPS.add(
+    "Reduce",
+    Op(
+        "Reduce",
+        Kind.REDUCE,
+        infer_reduce,
+        reduce_array,
+        ReduceAttrs,
+        tolerance=4.0,
+        doc="One of the functions sum, mean, max, min, prod, sumsquare, l1, l2, logsum, logsumexp, any, all over axes.",
+    ),
+)
+OPS.add(
+    "ArgReduce",
+    Op(
+        "ArgReduce",
+        Kind.SEARCH,
+        infer_arg_reduce,
+        arg_reduce_array,
+        ArgReduceAttrs,
+        doc="Where the maximum or minimum along an axis is; of equal ones the first or the last.",
+    ),
+)
 OPS.add("CumSum", Op("CumSum", Kind.REDUCE, infer_same, cumulate_array, CumulateAttrs, tolerance=4.0,
                      doc="Running sums (or products) along an axis."))  # fmt: skip
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def reduce(b: Scope, x: Value, function: str, axes: Sequence[int] | None, keepdims: bool, noop: bool = False) -> Value:
-    """Reduces over ``axes``: all of them for None or an empty list, unless ``noop`` says that an empty list means none."""
+    """Reduces over ``axes``: all of them for None or an empty list, unless ``noop`` says that an empty list
+    means none."""
     if not axes:
         if noop:
             axes = ()
@@ -185,17 +205,22 @@ def _importers(function: str) -> tuple[Any, Any]:
     def with_attribute(b: Scope, x: Value, *, axes: tuple[int, ...] | None = None, keepdims: int = 1) -> Value:
         return reduce(b, x, function, axes, bool(keepdims))
 
-    def with_input(b: Scope, x: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
+    def with_input(
+        b: Scope, x: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Value:
         if axes is not None and numbers(axes) is None:
             return runtime.reduce(b, x, boolean(function, x), axes, bool(keepdims))
-        return reduce(b, x, function, None if axes is None else ints(axes, "axes"), bool(keepdims), bool(noop_with_empty_axes))
+        return reduce(
+            b, x, function, None if axes is None else ints(axes, "axes"), bool(keepdims), bool(noop_with_empty_axes)
+        )
 
     return with_attribute, with_input
 
 
 for _name, _function in {
-    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod", "ReduceSumSquare": "sumsquare",
-    "ReduceL1": "l1", "ReduceL2": "l2", "ReduceLogSum": "logsum", "ReduceLogSumExp": "logsumexp",
+    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
+    "ReduceSumSquare": "sumsquare", "ReduceL1": "l1", "ReduceL2": "l2", "ReduceLogSum": "logsum",
+    "ReduceLogSumExp": "logsumexp",
 }.items():  # fmt: skip
     _attribute, _input = _importers(_function)
     add_importer(_name, _attribute)
@@ -204,7 +229,14 @@ for _name, _function in {
 
 def _arg_importer(function: str) -> Any:
     def importer(b: Scope, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
-        return b.op("ArgReduce", x, function=function, axis=normalize_axis(axis, x.type.rank), keepdims=bool(keepdims), select_last=bool(select_last_index))
+        return b.op(
+            "ArgReduce",
+            x,
+            function=function,
+            axis=normalize_axis(axis, x.type.rank),
+            keepdims=bool(keepdims),
+            select_last=bool(select_last_index),
+        )
 
     return importer
 
@@ -215,7 +247,7 @@ add_importer("ArgMin", _arg_importer("min"))
 
 def _cumulative(function: str) -> Any:
     def importer(b: Scope, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-        how = {"exclusive": bool(exclusive), "reverse": bool(reverse), "function": function}
+        how: dict[str, Any] = {"exclusive": bool(exclusive), "reverse": bool(reverse), "function": function}
         if numbers(axis) is None:
             y = declare.reshape(b, x, runtime.around(b, x, axis))
             return declare.reshape(b, b.op("CumSum", y, axis=1, **how), x.shape)
@@ -246,5 +278,3 @@ def global_lp_pool(b: Scope, x: Value, *, p: int = 2) -> Value:
         return b.op("Reduce", x, function=f"l{p}", axes=axes, keepdims=True)
     powers = b.op("Pow", b.op("Abs", x), b.like(p, x))
     return b.op("Pow", b.op("Reduce", powers, function="sum", axes=axes, keepdims=True), b.like(1 / p, x))
-
-

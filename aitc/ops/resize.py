@@ -23,13 +23,16 @@ Types = Sequence["TensorType | None"]
 
 @dataclass(frozen=True, slots=True)
 class ResizeAttrs:
-    """``sizes`` and ``scales`` have an entry for each axis; a scale of 0 means size out / size in. ``roi`` (begins, then ends) matters to
-    tf_crop_and_resize alone. Scales and roi that only the data knows are inputs 1 and 2, float32 vectors for all axes."""
+    """``sizes`` and ``scales`` have an entry for each axis; a scale of 0 means size out / size in. ``roi``
+    (begins, then ends) matters to tf_crop_and_resize alone. Scales and roi that only the data knows are inputs 1
+    and 2, float32 vectors for all axes."""
 
     sizes: tuple[Dim, ...]
     scales: tuple[float, ...]
     mode: str = "nearest"  # linear, cubic
-    coordinates: str = "half_pixel"  # half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize
+    coordinates: str = (
+        "half_pixel"  # half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize
+    )
     nearest: str = "round_prefer_floor"  # round_prefer_ceil, floor, ceil
     cubic_a: float = -0.75
     exclude_outside: bool = False
@@ -47,7 +50,8 @@ def infer_resize(types: Types, a: ResizeAttrs) -> tuple[TensorType, ...]:
 
 
 def source_coordinates(size_in: int, size_out: int, scale: float, a: ResizeAttrs, axis: int, rank: int) -> np.ndarray:
-    """Where in the input each output element along ``axis`` lies. The resized length is size_in * scale, which need not be whole."""
+    """Where in the input each output element along ``axis`` lies. The resized length is size_in * scale, which
+    need not be whole."""
     i = np.arange(size_out, dtype=np.float64)
     length = size_in * scale
     if a.coordinates == "align_corners":
@@ -75,7 +79,9 @@ def _cubic(t: np.ndarray, a: float) -> np.ndarray:
     return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
 
 
-def axis_matrix(size_in: int, size_out: int, scale: float, a: ResizeAttrs, axis: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
+def axis_matrix(
+    size_in: int, size_out: int, scale: float, a: ResizeAttrs, axis: int, rank: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The (size_out, size_in) matrix of weights of one axis, and which outputs lie outside of the input."""
     where = source_coordinates(size_in, size_out, scale, a, axis, rank)
     outside = (where < 0) | (where > size_in - 1) if a.coordinates == "tf_crop_and_resize" else np.zeros(size_out, bool)
@@ -135,13 +141,21 @@ def resize_array(x: np.ndarray, *rest: Any) -> np.ndarray:
 OPS.add("Resize", Op("Resize", Kind.WINDOW, infer_resize, resize_array, ResizeAttrs, arity=(1, 3), tolerance=4.0))
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def resize_to(
-    b: Scope, x: Value, roi: Value | None, scales: Value | None, sizes: Value | None, axes: tuple[int, ...] | None, policy: str, **attrs: object
+    b: Scope,
+    x: Value,
+    roi: Value | None,
+    scales: Value | None,
+    sizes: Value | None,
+    axes: tuple[int, ...] | None,
+    policy: str,
+    **attrs: Any,
 ) -> Value:
-    """The common form: full-rank sizes and scales, as attributes where they are known and as inputs where only the data knows them."""
+    """The common form: full-rank sizes and scales, as attributes where they are known and as inputs where only
+    the data knows them."""
     rank = x.type.rank
     where = tuple(range(rank)) if axes is None else tuple(normalize_axis(a, rank) for a in axes)
     target: list[Dim] = list(x.shape)
@@ -176,11 +190,21 @@ def _all_axes(b: Scope, v: Value, where: tuple[int, ...], rank: int, fill: float
     v = declare.reshape(b, declare.cast(b, v, F32), (len(where),))
     if where == tuple(range(rank)):
         return v
-    return b.op("ScatterElements", b.constant(np.full(rank, fill, np.float32)), b.constant(np.array(where)), v, axis=0, reduction="none")
+    return b.op(
+        "ScatterElements",
+        b.constant(np.full(rank, fill, np.float32)),
+        b.constant(np.array(where)),
+        v,
+        axis=0,
+        reduction="none",
+    )
 
 
-def _keep_aspect(b: Scope, x: Value, sizes: Value, where: tuple[int, ...], policy: str, target: list[Dim], factor: list[float]) -> Value | None:
-    """One scale for all axes: the smallest or largest that the sizes ask for; each axis is rounded. Returns it if only the data knows it."""
+def _keep_aspect(
+    b: Scope, x: Value, sizes: Value, where: tuple[int, ...], policy: str, target: list[Dim], factor: list[float]
+) -> Value | None:
+    """One scale for all axes: the smallest or largest that the sizes ask for; each axis is rounded. Returns it
+    if only the data knows it."""
     known = numbers(sizes)
     if known is not None and all(isinstance(x.shape[a], int) for a in where):
         ratios = [int(w) / int(x.shape[a]) for w, a in zip(known.ravel().tolist(), where)]  # type: ignore[arg-type]
@@ -211,12 +235,20 @@ def _region(b: Scope, roi: Value, where: tuple[int, ...], rank: int) -> tuple[tu
     return tuple(full), None
 
 
-def _scale_axes(b: Scope, x: Value, scales: Value, where: tuple[int, ...], target: list[Dim], factor: list[float]) -> Value | None:
+def _scale_axes(
+    b: Scope, x: Value, scales: Value, where: tuple[int, ...], target: list[Dim], factor: list[float]
+) -> Value | None:
     """Sizes and scales from ONNX's scales, which are returned if only the data knows them."""
     if scales.type.elems != len(where):
         raise ValueError(f"{scales.type.elems} scales for {len(where)} axes")
     given = numbers(scales)
-    elements = given.ravel().tolist() if given is not None else scales.content.ravel().tolist() if scales.content is not None else None
+    elements = (
+        given.ravel().tolist()
+        if given is not None
+        else scales.content.ravel().tolist()
+        if scales.content is not None
+        else None
+    )
     if elements is None:
         own = b.op("Cast", runtime.vector(b, [x.shape[a] for a in where]), to=F32)
         (out,) = runtime.read(b, b.op("Cast", b.op("Floor", b.op("Mul", own, declare.cast(b, scales, F32))), to=I64))
@@ -232,17 +264,19 @@ def _scale_axes(b: Scope, x: Value, scales: Value, where: tuple[int, ...], targe
 
 @onnx_op("Resize", since=11)
 def resize(
-    b: Scope, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None, *, antialias: int = 0,
-    axes: tuple[int, ...] | None = None, coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
+    b: Scope, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None, *,
+    antialias: int = 0, axes: tuple[int, ...] | None = None, coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
 ) -> Value:  # fmt: skip
     if scales is not None and scales.shape == (0,):
         scales = None  # an empty tensor is "not given" in opset 11
     if mode not in ("nearest", "linear", "cubic"):
         raise ValueError(f"mode {mode!r}")
     return resize_to(
-        b, x, roi, scales, sizes, axes, keep_aspect_ratio_policy, mode=mode, coordinates=coordinate_transformation_mode, nearest=nearest_mode,
-        cubic_a=cubic_coeff_a, exclude_outside=bool(exclude_outside), extrapolation=extrapolation_value, antialias=bool(antialias),
+        b, x, roi, scales, sizes, axes, keep_aspect_ratio_policy, mode=mode, coordinates=coordinate_transformation_mode,
+        nearest=nearest_mode, cubic_a=cubic_coeff_a, exclude_outside=bool(exclude_outside),
+        extrapolation=extrapolation_value, antialias=bool(antialias),
     )  # fmt: skip
 
 
@@ -258,6 +292,15 @@ def upsample_attribute(b: Scope, x: Value, *, scales: tuple[float, ...], mode: s
 
 
 def _upsample(b: Scope, x: Value, scales: Value, mode: str) -> Value:
-    return resize_to(b, x, None, scales, None, None, "stretch", mode="linear" if mode in ("linear", "bilinear") else mode, coordinates="asymmetric", nearest="floor")
-
-
+    return resize_to(
+        b,
+        x,
+        None,
+        scales,
+        None,
+        None,
+        "stretch",
+        mode="linear" if mode in ("linear", "bilinear") else mode,
+        coordinates="asymmetric",
+        nearest="floor",
+    )

@@ -1,4 +1,5 @@
-"""Shape arithmetic that only the data decides: done by small integer tensors when the model runs, and read back with one ReadDims.
+"""Shape arithmetic that only the data decides: done by small integer tensors when the model runs, and read back with
+one ReadDims.
 
 Each function gives the Dims that its caller needs; they are fresh symbols, defined by the ReadDims node.
 """
@@ -55,7 +56,13 @@ def compact(b: Scope, values: Value, keep: Value, count: int) -> Value:
     order = b.op("CumSum", cast(b, keep, I64), axis=0, exclusive=False, reverse=False, function="sum")
     wanted = b.constant(np.arange(1, count + 1).reshape(count, 1))
     chosen = b.op("And", b.op("Equal", declare.reshape(b, order, (1, n)), wanted), declare.reshape(b, keep, (1, n)))
-    return b.op("Reduce", b.op("Where", chosen, declare.reshape(b, values, (1, n)), number(b, 0)), function="sum", axes=(1,), keepdims=False)
+    return b.op(
+        "Reduce",
+        b.op("Where", chosen, declare.reshape(b, values, (1, n)), number(b, 0)),
+        function="sum",
+        axes=(1,),
+        keepdims=False,
+    )
 
 
 def divide_up(b: Scope, x: Value, y: Value) -> Value:
@@ -63,11 +70,12 @@ def divide_up(b: Scope, x: Value, y: Value) -> Value:
     return b.op("Div", b.op("Sub", b.op("Add", x, y), number(b, 1)), y)
 
 
-# --- what importers call -------------------------------------------------------------------------------------------------
+# --- what importers call ----------------------------------------------------------------------------------------------
 
 
 def reduce(b: Scope, x: Value, function: str, axes: Value, keepdims: bool) -> Value:
-    """A reduction over axes that the data names. Each axis of size s is seen as two, (kept, reduced): (1, s) if it is listed, else (s, 1)."""
+    """A reduction over axes that the data names. Each axis of size s is seen as two, (kept, reduced): (1, s) if
+    it is listed, else (s, 1)."""
     rank, count = x.type.rank, axes.type.elems
     assert isinstance(count, int)
     listed = is_axis(b, axes, rank)
@@ -166,7 +174,10 @@ def slice_(b: Scope, x: Value, starts: Value, ends: Value, axes: Value | None, s
         for i, axis in enumerate(known_axes.ravel().tolist()):
             strides[normalize_axis(axis, rank)] = 1 if known_steps is None else int(known_steps.ravel()[i])
         touched = {normalize_axis(a, rank) for a in known_axes.ravel().tolist()}
-        starts_, sizes_ = (tuple(v[i] if i in touched else w for i, w in enumerate(o)) for v, o in ((first, (0,) * rank), (out, x.shape)))
+        starts_, sizes_ = (
+            tuple(v[i] if i in touched else w for i, w in enumerate(o))
+            for v, o in ((first, (0,) * rank), (out, x.shape))
+        )
         return b.op("Slice", x, starts=starts_, sizes=sizes_, steps=tuple(strides))
     first, out = read(b, start, many)
     (stride,) = read(b, step, lo=-(1 << 62))
@@ -185,5 +196,3 @@ def range_(b: Scope, start: Value, limit: Value, delta: Value) -> Value:
     (size,) = read(b, count)[0]
     (begin,), (stride,) = read(b, first, step, lo=-(1 << 62))
     return b.op("Range", start=begin, step=stride, size=size, dtype=dtype)
-
-

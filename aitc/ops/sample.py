@@ -81,7 +81,8 @@ def cubic_weights(b: Scope, t: Value, a: float = -0.75) -> list[Value]:
 
 
 def weighted(b: Scope, x: Value, where: Sequence[Value], mode: str, padding: str, align_corners: bool) -> Value:
-    """x [N, C, space...] sampled at pixel coordinates [N, P] (one an axis of space): [N, P, C]. Coordinates are already folded by ``padding``."""
+    """x [N, C, space...] sampled at pixel coordinates [N, P] (one an axis of space): [N, P, C]. Coordinates are
+    already folded by ``padding``."""
     space = x.shape[2:]
     taps: list[list[tuple[Value, Value | None]]] = []  # for each axis: (index, weight)
     for coordinate in where:
@@ -142,7 +143,9 @@ def grid_sample(b: Scope, x: Value, grid: Value, mode: str, padding: str, align_
 
 
 @onnx_op("GridSample")
-def grid_sample_(b: Scope, x: Value, grid: Value, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros") -> Value:
+def grid_sample_(
+    b: Scope, x: Value, grid: Value, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Value:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     if mode not in ("linear", "nearest", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
         raise ValueError(f"mode {mode!r}, padding_mode {padding_mode!r}")
@@ -182,16 +185,17 @@ def _bins(b: Scope, rois: Value, first: int, scale: float, offset: float, floor:
 
 @onnx_op("RoiAlign", since=10)
 def roi_align_10(
-    b: Scope, x: Value, rois: Value, batch: Value, *, mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
+    b: Scope, x: Value, rois: Value, batch: Value, *, mode: str = "avg", output_height: int = 1, output_width: int = 1,
+    sampling_ratio: int = 0, spatial_scale: float = 1.0,
 ) -> Value:  # fmt: skip
     return _roi_align(b, x, rois, batch, mode, (output_height, output_width), sampling_ratio, spatial_scale, False)
 
 
 @onnx_op("RoiAlign", since=16)
 def roi_align(
-    b: Scope, x: Value, rois: Value, batch: Value, *, coordinate_transformation_mode: str = "half_pixel", mode: str = "avg", output_height: int = 1,
-    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
+    b: Scope, x: Value, rois: Value, batch: Value, *, coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
 ) -> Value:  # fmt: skip
     half = coordinate_transformation_mode == "half_pixel"
     return _roi_align(b, x, rois, batch, mode, (output_height, output_width), sampling_ratio, spatial_scale, half)
@@ -200,7 +204,8 @@ def roi_align(
 def _roi_align(
     b: Scope, x: Value, rois: Value, batch: Value, mode: str, out: tuple[int, int], ratio: int, scale: float, half: bool
 ) -> Value:
-    """Each bin of each region is the mean (or maximum) of samples on a regular grid in it: taken at [R, bins * samples] an axis."""
+    """Each bin of each region is the mean (or maximum) of samples on a regular grid in it: taken at [R, bins *
+    samples] an axis."""
     count = rois.shape[0]
     wide = rois if rois.type.dtype in (F32, F64) else cast(b, rois, F32)
     axes = []
@@ -212,11 +217,17 @@ def _roi_align(
             samples, number_of = ratio, b.like(ratio, size)
         else:  # as many as the bin is wide: the most that any region needs, the rest is masked
             number_of = b.op("Ceil", size)
-            most = b.op("Cast", b.op("Max", b.op("Reduce", number_of, function="max", axes=(0,), keepdims=True), b.like(1, size)), to=I64)
+            most = b.op(
+                "Cast",
+                b.op("Max", b.op("Reduce", number_of, function="max", axes=(0,), keepdims=True), b.like(1, size)),
+                to=I64,
+            )
             ((samples,),) = runtime.read(b, most, lo=1)
         number_of = declare.expand(b, number_of, (count,))
         column = lambda v: declare.reshape(b, v, (count, 1, 1))  # noqa: E731
-        i = declare.reshape(b, cast(b, b.op("Range", start=0, step=1, size=out[axis]), size.type.dtype), (1, out[axis], 1))
+        i = declare.reshape(
+            b, cast(b, b.op("Range", start=0, step=1, size=out[axis]), size.type.dtype), (1, out[axis], 1)
+        )
         j = declare.reshape(b, cast(b, b.op("Range", start=0, step=1, size=samples), size.type.dtype), (1, 1, samples))
         within = b.op("Div", b.op("Add", j, b.like(0.5, j)), column(number_of))
         place = b.op("Add", b.op("Mul", b.op("Add", within, i), column(size)), column(start))  # [R, out, samples]
@@ -225,7 +236,15 @@ def _roi_align(
     return _roi_samples(b, x, batch, count, out, axes, mode)
 
 
-def _roi_samples(b: Scope, x: Value, batch: Value, count: Dim, out: tuple[int, int], axes: list[tuple[Value, Dim, Value, Value | None]], mode: str) -> Value:
+def _roi_samples(
+    b: Scope,
+    x: Value,
+    batch: Value,
+    count: Dim,
+    out: tuple[int, int],
+    axes: list[tuple[Value, Dim, Value, Value | None]],
+    mode: str,
+) -> Value:
     (ys, sy, ny, used_y), (xs, sx, nx, used_x) = axes
     _, c, height, width = x.shape
     grid = (count, out[0], sy, out[1], sx)
@@ -280,14 +299,19 @@ def _largest_corner(b: Scope, x: Value, where: Sequence[Value]) -> Value:
 
 
 @onnx_op("MaxRoiPool")
-def max_roi_pool(b: Scope, x: Value, rois: Value, *, pooled_shape: tuple[int, ...], spatial_scale: float = 1.0) -> Value:
-    """The maximum of each bin of each region (batch, x1, y1, x2, y2), one axis after the other, with what is outside of the bin masked."""
+def max_roi_pool(
+    b: Scope, x: Value, rois: Value, *, pooled_shape: tuple[int, ...], spatial_scale: float = 1.0
+) -> Value:
+    """The maximum of each bin of each region (batch, x1, y1, x2, y2), one axis after the other, with what is
+    outside of the bin masked."""
     count = rois.shape[0]
     column = [declare.reshape(b, declare.slice_axis(b, rois, 1, i, 1), (count, 1, 1)) for i in range(5)]
     images = b.op("Gather", x, declare.reshape(b, cast(b, column[0], I64), (count,)), axis=0)
     y = images
     for axis in (3, 2):  # columns, then rows
-        low, high = (_half_up(b, b.op("Mul", column[i], b.like(spatial_scale, rois))) for i in ((1, 3) if axis == 3 else (2, 4)))
+        low, high = (
+            _half_up(b, b.op("Mul", column[i], b.like(spatial_scale, rois))) for i in ((1, 3) if axis == 3 else (2, 4))
+        )
         length = b.op("Max", b.op("Add", b.op("Sub", high, low), b.like(1, low)), b.like(1, low))
         size, bins = x.shape[axis], pooled_shape[axis - 2]
         step = b.op("Div", length, b.like(bins, length))
@@ -310,9 +334,9 @@ def _half_up(b: Scope, x: Value) -> Value:
 
 @onnx_op("DeformConv")
 def deform_conv(
-    b: Scope, x: Value, w: Value, offset: Value, bias: Value | None = None, mask: Value | None = None, *, dilations: tuple[int, ...] | None = None,
-    group: int = 1, kernel_shape: tuple[int, ...] | None = None, offset_group: int = 1, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, w: Value, offset: Value, bias: Value | None = None, mask: Value | None = None, *,
+    dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None,
+    offset_group: int = 1, pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
 ) -> Value:  # fmt: skip
     """Columns sampled at the shifted places, times the filters."""
     n, c, *space = x.shape
@@ -342,7 +366,9 @@ def deform_conv(
     if mask is not None:
         columns = b.op("Mul", columns, declare.reshape(b, mask, (d.mul(n, offset_group), d.product(grid[2:]), 1)))
     columns = declare.reshape(b, columns, (n, offset_group, taps, d.product(out), per))
-    columns = declare.reshape(b, transpose(b, columns, (0, 1, 4, 2, 3)), (n, group, d.mul(d.floordiv(c, group), taps), d.product(out)))
+    columns = declare.reshape(
+        b, transpose(b, columns, (0, 1, 4, 2, 3)), (n, group, d.mul(d.floordiv(c, group), taps), d.product(out))
+    )
     filters = declare.reshape(b, w, (1, group, d.floordiv(w.shape[0], group), d.mul(w.shape[1], taps)))
     y = declare.reshape(b, b.op("MatMul", filters, columns), (n, w.shape[0], *out))
     return y if bias is None else b.op("Add", y, declare.along_channel(b, bias, y.type.rank))

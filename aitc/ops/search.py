@@ -123,8 +123,11 @@ def _corners(boxes: np.ndarray, centers: bool) -> np.ndarray:
     return np.stack([np.minimum(y1, y2), np.minimum(x1, x2), np.maximum(y1, y2), np.maximum(x1, x2)], axis=-1)
 
 
-def nms_array(boxes: np.ndarray, scores: np.ndarray, limit: np.ndarray, overlap: np.ndarray, threshold: np.ndarray | None, a: Any) -> np.ndarray:
-    """Greedy: boxes by falling score, each kept unless it overlaps one that was kept by more than ``overlap`` of their union."""
+def nms_array(
+    boxes: np.ndarray, scores: np.ndarray, limit: np.ndarray, overlap: np.ndarray, threshold: np.ndarray | None, a: Any
+) -> np.ndarray:
+    """Greedy: boxes by falling score, each kept unless it overlaps one that was kept by more than ``overlap`` of
+    their union."""
     most, iou_limit = int(limit.reshape(())), float(overlap.reshape(()))
     boxes, scores = _corners(widen(boxes), a.centers), widen(scores)
     kept: list[tuple[int, int, int]] = []
@@ -132,7 +135,11 @@ def nms_array(boxes: np.ndarray, scores: np.ndarray, limit: np.ndarray, overlap:
         area = (boxes[n, :, 2] - boxes[n, :, 0]) * (boxes[n, :, 3] - boxes[n, :, 1])
         for c in range(scores.shape[1]):
             s = scores[n, c]
-            candidates = [i for i in np.argsort(-s, kind="stable").tolist() if threshold is None or s[i] > float(threshold.reshape(()))]
+            candidates = [
+                i
+                for i in np.argsort(-s, kind="stable").tolist()
+                if threshold is None or s[i] > float(threshold.reshape(()))
+            ]
             chosen: list[int] = []
             for i in candidates:
                 if len(chosen) >= most:
@@ -148,18 +155,35 @@ def nms_array(boxes: np.ndarray, scores: np.ndarray, limit: np.ndarray, overlap:
     return np.array(kept, dtype=np.int64).reshape(-1, 3)
 
 
-def _op(name: str, infer: Any, reference: Any, attrs: type, arity: tuple[int, int], outputs: int = 1, doc: str = "") -> None:
+def _op(
+    name: str, infer: Any, reference: Any, attrs: type, arity: tuple[int, int], outputs: int = 1, doc: str = ""
+) -> None:
     OPS.add(name, Op(name, Kind.SEARCH, infer, reference, attrs, arity=arity, outputs=outputs, doc=doc))
 
 
 _op("TopK", infer_topk, topk_array, TopKAttrs, (1, 1), 2)
-_op("NonZero", infer_nonzero, nonzero_array, CountAttrs, (1, 1), doc="The coordinates of non-zero elements, [rank, count], in row-major order.")
-_op("Unique", infer_unique, unique_array, UniqueAttrs, (1, 1), 4, "Values, where each occurs first, which one each element is, how often each occurs.")
+_op(
+    "NonZero",
+    infer_nonzero,
+    nonzero_array,
+    CountAttrs,
+    (1, 1),
+    doc="The coordinates of non-zero elements, [rank, count], in row-major order.",
+)
+_op(
+    "Unique",
+    infer_unique,
+    unique_array,
+    UniqueAttrs,
+    (1, 1),
+    4,
+    "Values, where each occurs first, which one each element is, how often each occurs.",
+)
 _op("NonMaxSuppression", infer_nms, nms_array, NonMaxSuppressionAttrs, (5, 5),
-    doc="Inputs: boxes, scores, most per class, overlap limit, score threshold or absent. Result [count, 3]: batch, class, box.")  # fmt: skip
+    doc="Of boxes, scores, most per class, overlap limit and score threshold or nothing: [count, 3] batch, class, box.")  # fmt: skip
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def top_k(b: Scope, x: Value, k: Dim, axis: int, largest: bool) -> tuple[Value, ...]:
@@ -200,15 +224,23 @@ def unique(b: Scope, x: Value, *, axis: int | None = None, sorted: int = 1) -> t
 
 @onnx_op("NonMaxSuppression")
 def non_max_suppression(
-    b: Scope, boxes: Value, scores: Value, max_output_boxes_per_class: Value | None = None, iou_threshold: Value | None = None,
-    score_threshold: Value | None = None, *, center_point_box: int = 0,
+    b: Scope, boxes: Value, scores: Value, max_output_boxes_per_class: Value | None = None,
+    iou_threshold: Value | None = None, score_threshold: Value | None = None, *, center_point_box: int = 0,
 ) -> Value:  # fmt: skip
-    limit = b.constant(0, np.int64) if max_output_boxes_per_class is None else declare.reshape(b, cast(b, max_output_boxes_per_class, I64), ())
-    overlap = b.constant(0, np.float32) if iou_threshold is None else declare.reshape(b, cast(b, iou_threshold, F32), ())
+    limit = (
+        b.constant(0, np.int64)
+        if max_output_boxes_per_class is None
+        else declare.reshape(b, cast(b, max_output_boxes_per_class, I64), ())
+    )
+    overlap = (
+        b.constant(0, np.float32) if iou_threshold is None else declare.reshape(b, cast(b, iou_threshold, F32), ())
+    )
     threshold = None if score_threshold is None else declare.reshape(b, cast(b, score_threshold, F32), ())
     most = d.product((scores.shape[0], scores.shape[1], scores.shape[2]))
     count = b.fresh("boxes", 0, d.upper(most))
-    return b.op("NonMaxSuppression", boxes, scores, limit, overlap, threshold, count=count, centers=bool(center_point_box))
+    return b.op(
+        "NonMaxSuppression", boxes, scores, limit, overlap, threshold, count=count, centers=bool(center_point_box)
+    )
 
 
 def where_true(b: Scope, condition: Value) -> Value:

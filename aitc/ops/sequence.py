@@ -1,4 +1,5 @@
-"""Sequences and optionals whose length or presence is known at compile time: they exist at import only, as tuples of Values."""
+"""Sequences and optionals whose length or presence is known at compile time: they exist at import only, as tuples of
+Values."""
 
 from __future__ import annotations
 
@@ -68,13 +69,18 @@ def sequence_length(b: Scope, values: SequenceValue) -> Value:
 
 
 @onnx_op("SplitToSequence")
-def split_to_sequence(b: Scope, x: Value, split: Value | None = None, *, axis: int = 0, keepdims: int = 1) -> SequenceValue:
+def split_to_sequence(
+    b: Scope, x: Value, split: Value | None = None, *, axis: int = 0, keepdims: int = 1
+) -> SequenceValue:
     axis = normalize_axis(axis, x.type.rank)
     size = x.shape[axis]
     sizes: list[Dim]
     if split is None or not split.type.rank:
         if not isinstance(size, int):
-            raise Unsupported(f"a sequence of {size} tensors: its length must be known at compile time", f"bind the dim with --dim {size}=...")
+            raise Unsupported(
+                f"a sequence of {size} tensors: its length must be known at compile time",
+                f"bind the dim with --dim {size}=...",
+            )
         chunk = 1 if split is None else int(scalar(split, "split"))
         if chunk <= 0:
             raise ValueError(f"split {chunk}")
@@ -103,7 +109,10 @@ def concat_from_sequence(b: Scope, values: SequenceValue, *, axis: int, new_axis
 @onnx_op("SequenceMap")
 def sequence_map(b: Scope, values: SequenceValue, *others: Any, body: Any) -> tuple[SequenceValue, ...]:
     items = sequence(values).items
-    rows = [b.inline(body, [item, *(o.items[i] if isinstance(o, SequenceValue) else o for o in others)], f"body[{i}]") for i, item in enumerate(items)]
+    rows = [
+        b.inline(body, [item, *(o.items[i] if isinstance(o, SequenceValue) else o for o in others)], f"body[{i}]")
+        for i, item in enumerate(items)
+    ]
     if not rows:
         return tuple(SequenceValue(()) for _ in body.output)
     return tuple(SequenceValue(tuple(column)) for column in zip(*rows))
@@ -127,5 +136,3 @@ def optional_get_element(b: Scope, value: Any) -> Any:
     if value.item is None:
         raise ValueError("the optional is empty")
     return value.item
-
-

@@ -94,7 +94,15 @@ def _length(b: Scope, x: Value, given: Value | None, axis: int, inverse: int, on
 
 
 @onnx_op("DFT", since=20)
-def dft_20(b: Scope, x: Value, dft_length: Value | None = None, axis: Value | None = None, *, inverse: int = 0, onesided: int = 0) -> Value:
+def dft_20(
+    b: Scope,
+    x: Value,
+    dft_length: Value | None = None,
+    axis: Value | None = None,
+    *,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Value:
     if axis is not None and numbers(axis) is None:
         return _dft_any_axis(b, x, dft_length, axis, bool(inverse), bool(onesided))
     where = normalize_axis(-2 if axis is None else int(scalar(axis, "axis")), x.type.rank)
@@ -109,19 +117,31 @@ def _dft_any_axis(b: Scope, x: Value, dft_length: Value | None, axis: Value, inv
     y = dft(b, flat, length, 1, inverse, onesided)
     rank = x.type.rank
     listed = runtime.is_axis(b, axis, rank)
-    sizes = b.op("Where", listed, runtime.vector(b, [y.shape[1]] * rank), runtime.vector(b, [*x.shape[:-1], y.shape[-1]]))
+    sizes = b.op(
+        "Where", listed, runtime.vector(b, [y.shape[1]] * rank), runtime.vector(b, [*x.shape[:-1], y.shape[-1]])
+    )
     (shape,) = runtime.read(b, sizes)
     return declare.reshape(b, y, (*shape[:-1], y.shape[-1]))
 
 
 @onnx_op("DFT", since=17)
-def dft_17(b: Scope, x: Value, dft_length: Value | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Value:
+def dft_17(
+    b: Scope, x: Value, dft_length: Value | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
+) -> Value:
     where = normalize_axis(axis, x.type.rank)
     return dft(b, x, _length(b, x, dft_length, where, inverse, onesided), where, bool(inverse), bool(onesided))
 
 
 @onnx_op("STFT")
-def stft(b: Scope, x: Value, frame_step: Value, window: Value | None = None, frame_length: Value | None = None, *, onesided: int = 1) -> Value:
+def stft(
+    b: Scope,
+    x: Value,
+    frame_step: Value,
+    window: Value | None = None,
+    frame_length: Value | None = None,
+    *,
+    onesided: int = 1,
+) -> Value:
     """Overlapping frames [B, F, L, 1 or 2], weighted, each transformed."""
     if x.type.rank == 2:
         x = declare.unsqueeze(b, x, (2,))
@@ -143,21 +163,38 @@ def stft(b: Scope, x: Value, frame_step: Value, window: Value | None = None, fra
 
 @onnx_op("MelWeightMatrix")
 def mel_weight_matrix(
-    b: Scope, num_mel_bins: Value, dft_length: Value, sample_rate: Value, lower_edge_hertz: Value, upper_edge_hertz: Value, *, output_datatype: int = 1
+    b: Scope,
+    num_mel_bins: Value,
+    dft_length: Value,
+    sample_rate: Value,
+    lower_edge_hertz: Value,
+    upper_edge_hertz: Value,
+    *,
+    output_datatype: int = 1,
 ) -> Value:
     """Triangles between neighbouring mel frequencies, [dft_length / 2 + 1, bins]."""
     (bins,) = b.dims(declare.reshape(b, num_mel_bins, (1,)), "num_mel_bins", lo=1)
     (length,) = b.dims(declare.reshape(b, dft_length, (1,)), "dft_length", lo=1)
-    low, high, rate = (declare.reshape(b, cast(b, v, F64), ()) for v in (lower_edge_hertz, upper_edge_hertz, sample_rate))
+    low, high, rate = (
+        declare.reshape(b, cast(b, v, F64), ()) for v in (lower_edge_hertz, upper_edge_hertz, sample_rate)
+    )
     scale = 2595 / math.log(10)
 
     def mel(hertz: Value) -> Value:
-        return b.op("Mul", b.op("Log", b.op("Add", b.op("Div", hertz, b.like(700, hertz)), b.like(1, hertz))), b.like(scale, hertz))
+        return b.op(
+            "Mul",
+            b.op("Log", b.op("Add", b.op("Div", hertz, b.like(700, hertz)), b.like(1, hertz))),
+            b.like(scale, hertz),
+        )
 
     count = d.add(bins, 2)
     step = b.op("Div", b.op("Sub", mel(high), mel(low)), size_of(b, count, F64))
     points = b.op("Add", b.op("Mul", cast(b, b.op("Range", start=0, step=1, size=count), F64), step), mel(low))
-    hertz = b.op("Mul", b.op("Sub", b.op("Exp", b.op("Div", points, b.like(scale, points))), b.like(1, points)), b.like(700, points))
+    hertz = b.op(
+        "Mul",
+        b.op("Sub", b.op("Exp", b.op("Div", points, b.like(scale, points))), b.like(1, points)),
+        b.like(700, points),
+    )
     edges = b.op("Floor", b.op("Div", b.op("Mul", hertz, size_of(b, d.add(length, 1), F64)), rate))
     left, centre, right = (declare.slice_axis(b, edges, 0, k, bins) for k in range(3))
     rows = d.add(d.floordiv(length, 2), 1)

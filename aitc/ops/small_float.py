@@ -7,11 +7,17 @@ import numpy as np
 from aitc.ir.dtype import DType
 
 # name -> (largest finite value, whether the format has infinities)
-_FLOAT8 = {"f8e4m3fn": (448.0, False), "f8e4m3fnuz": (240.0, False), "f8e5m2": (57344.0, True), "f8e5m2fnuz": (57344.0, False)}
+_FLOAT8 = {
+    "f8e4m3fn": (448.0, False),
+    "f8e4m3fnuz": (240.0, False),
+    "f8e5m2": (57344.0, True),
+    "f8e5m2fnuz": (57344.0, False),
+}
 
 
 def to_small(x: np.ndarray, to: DType, saturate: bool = True, round_up: bool = False) -> np.ndarray:
-    """``x`` as float8, float4 or an exponent (f8e8m0). Rounds halves to even; beyond the largest value saturates, or gives NaN or infinity."""
+    """``x`` as float8, float4 or an exponent (f8e8m0). Rounds halves to even; beyond the largest value
+    saturates, or gives NaN or infinity."""
     wide = x.astype(np.float32)
     if to.name == "f8e8m0":
         return to_exponent(wide, saturate, round_up)
@@ -28,7 +34,8 @@ def to_small(x: np.ndarray, to: DType, saturate: bool = True, round_up: bool = F
 
 
 def to_exponent(x: np.ndarray, saturate: bool, round_up: bool) -> np.ndarray:
-    """Powers of two, stored as their exponent plus 127; 255 is NaN. Signs are dropped. ``round_up`` goes away from zero, else to the nearest."""
+    """Powers of two, stored as their exponent plus 127; 255 is NaN. Signs are dropped. ``round_up`` goes away
+    from zero, else to the nearest."""
     import ml_dtypes
 
     bits = np.abs(x).astype(np.float32).view(np.uint32)
@@ -55,6 +62,7 @@ def to_int4(x: np.ndarray, to: DType) -> np.ndarray:
 
 # TensorProto.DataType's names, as Cast's attribute spelt them before opset 6
 ONNX_NAMES = {
-    "FLOAT": "f32", "UINT8": "u8", "INT8": "i8", "UINT16": "u16", "INT16": "i16", "INT32": "i32", "INT64": "i64", "BOOL": "bool", "FLOAT16": "f16",
-    "DOUBLE": "f64", "UINT32": "u32", "UINT64": "u64", "COMPLEX64": "c64", "COMPLEX128": "c128",
+    "FLOAT": "f32", "UINT8": "u8", "INT8": "i8", "UINT16": "u16", "INT16": "i16", "INT32": "i32", "INT64": "i64",
+    "BOOL": "bool", "FLOAT16": "f16", "DOUBLE": "f64", "UINT32": "u32", "UINT64": "u64", "COMPLEX64": "c64",
+    "COMPLEX128": "c128",
 }  # fmt: skip

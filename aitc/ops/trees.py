@@ -19,7 +19,8 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Nodes as columns. A leaf's two successors are itself. ``weights`` [nodes, targets] is what a leaf adds (or NaN where it has no say)."""
+    """Nodes as columns. A leaf's two successors are itself. ``weights`` [nodes, targets] is what a leaf adds (or
+    NaN where it has no say)."""
 
     feature: np.ndarray
     mode: np.ndarray  # index into MODES
@@ -67,12 +68,20 @@ def walk(b: Scope, x: Value, forest: Forest, aggregate: str) -> Value:
     given = b.op("Gather", cast(b, b.constant(forest.weights), x.type.dtype), at, axis=0)  # [rows, trees, targets]
     silent = b.op("IsNaN", given)
     if aggregate in ("SUM", "AVERAGE"):
-        total = b.op("Reduce", b.op("Where", silent, b.like(0, given), given), function="sum", axes=(1,), keepdims=False)
+        total = b.op(
+            "Reduce", b.op("Where", silent, b.like(0, given), given), function="sum", axes=(1,), keepdims=False
+        )
         return b.op("Mul", total, b.like(1 / trees, total)) if aggregate == "AVERAGE" else total
     if aggregate not in ("MIN", "MAX"):
         raise ValueError(f"aggregate_function {aggregate!r}")
     edge = np.finfo(x.type.dtype.numpy).max * (1 if aggregate == "MIN" else -1)
-    return b.op("Reduce", b.op("Where", silent, b.like(edge, given), given), function=aggregate.lower(), axes=(1,), keepdims=False)
+    return b.op(
+        "Reduce",
+        b.op("Where", silent, b.like(edge, given), given),
+        function=aggregate.lower(),
+        axes=(1,),
+        keepdims=False,
+    )
 
 
 def _compare(b: Scope, kind: int, x: Value, y: Value) -> Value:
@@ -82,8 +91,9 @@ def _compare(b: Scope, kind: int, x: Value, y: Value) -> Value:
 
 
 def old_forest(
-    treeids: Sequence[int], nodeids: Sequence[int], features: Sequence[int], modes: Sequence[str], values: Sequence[float], missing: Sequence[int],
-    yes: Sequence[int], no: Sequence[int], leaves: Sequence[tuple[int, int, int, float]], targets: int,
+    treeids: Sequence[int], nodeids: Sequence[int], features: Sequence[int], modes: Sequence[str],
+    values: Sequence[float], missing: Sequence[int], yes: Sequence[int], no: Sequence[int],
+    leaves: Sequence[tuple[int, int, int, float]], targets: int,
 ) -> Forest:  # fmt: skip
     """From the attributes of TreeEnsembleRegressor and -Classifier; ``leaves``: (tree, node, target, weight)."""
     place = {(t, n): i for i, (t, n) in enumerate(zip(treeids, nodeids))}
@@ -101,7 +111,9 @@ def old_forest(
     entered = {int(i) for branch in after for k, i in enumerate(branch) if i != k}
     roots = np.array([i for i in range(count) if i not in entered])
     track = np.array(missing or [0] * count, bool)
-    return Forest(np.array(features), mode, np.array(values, np.float64), track, *after, roots, weights, depth_of(*after, roots))
+    depth = depth_of(after[0], after[1], roots)
+    threshold = np.array(values, np.float64)
+    return Forest(np.array(features), mode, threshold, track, after[0], after[1], roots, weights, depth)
 
 
 def _given(plain: Sequence[float] | None, tensor: np.ndarray | None) -> list[float]:
@@ -110,19 +122,22 @@ def _given(plain: Sequence[float] | None, tensor: np.ndarray | None) -> list[flo
 
 @onnx_op("TreeEnsembleRegressor", domain="ai.onnx.ml")
 def tree_ensemble_regressor(
-    b: Scope, x: Value, *, n_targets: int = 1, aggregate_function: str = "SUM", base_values: tuple[float, ...] | None = None,
-    base_values_as_tensor: np.ndarray | None = None, nodes_falsenodeids: tuple[int, ...] = (), nodes_featureids: tuple[int, ...] = (),
+    b: Scope, x: Value, *, n_targets: int = 1, aggregate_function: str = "SUM",
+    base_values: tuple[float, ...] | None = None, base_values_as_tensor: np.ndarray | None = None,
+    nodes_falsenodeids: tuple[int, ...] = (), nodes_featureids: tuple[int, ...] = (),
     nodes_hitrates: tuple[float, ...] = (), nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: tuple[int, ...] = (), nodes_modes: tuple[str, ...] = (), nodes_nodeids: tuple[int, ...] = (),
-    nodes_treeids: tuple[int, ...] = (), nodes_truenodeids: tuple[int, ...] = (), nodes_values: tuple[float, ...] | None = None,
-    nodes_values_as_tensor: np.ndarray | None = None, post_transform: str = "NONE", target_ids: tuple[int, ...] = (),
-    target_nodeids: tuple[int, ...] = (), target_treeids: tuple[int, ...] = (), target_weights: tuple[float, ...] | None = None,
+    nodes_missing_value_tracks_true: tuple[int, ...] = (), nodes_modes: tuple[str, ...] = (),
+    nodes_nodeids: tuple[int, ...] = (), nodes_treeids: tuple[int, ...] = (), nodes_truenodeids: tuple[int, ...] = (),
+    nodes_values: tuple[float, ...] | None = None, nodes_values_as_tensor: np.ndarray | None = None,
+    post_transform: str = "NONE", target_ids: tuple[int, ...] = (), target_nodeids: tuple[int, ...] = (),
+    target_treeids: tuple[int, ...] = (), target_weights: tuple[float, ...] | None = None,
     target_weights_as_tensor: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
     weights = _given(target_weights, target_weights_as_tensor)
     forest = old_forest(
-        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _given(nodes_values, nodes_values_as_tensor), nodes_missing_value_tracks_true,
-        nodes_truenodeids, nodes_falsenodeids, list(zip(target_treeids, target_nodeids, target_ids, weights)), n_targets,
+        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _given(nodes_values, nodes_values_as_tensor),
+        nodes_missing_value_tracks_true, nodes_truenodeids, nodes_falsenodeids, list(zip(target_treeids, target_nodeids,
+        target_ids, weights)), n_targets,
     )  # fmt: skip
     x = x if x.type.dtype is F64 else cast(b, x, F32)
     y = walk(b, x, forest, aggregate_function)
@@ -137,11 +152,13 @@ def tree_ensemble_classifier(
     b: Scope, x: Value, *, base_values: tuple[float, ...] | None = None, base_values_as_tensor: np.ndarray | None = None,
     class_ids: tuple[int, ...] = (), class_nodeids: tuple[int, ...] = (), class_treeids: tuple[int, ...] = (),
     class_weights: tuple[float, ...] | None = None, class_weights_as_tensor: np.ndarray | None = None,
-    classlabels_int64s: tuple[int, ...] | None = None, classlabels_strings: tuple[str, ...] | None = None, nodes_falsenodeids: tuple[int, ...] = (),
-    nodes_featureids: tuple[int, ...] = (), nodes_hitrates: tuple[float, ...] = (), nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: tuple[int, ...] = (), nodes_modes: tuple[str, ...] = (), nodes_nodeids: tuple[int, ...] = (),
-    nodes_treeids: tuple[int, ...] = (), nodes_truenodeids: tuple[int, ...] = (), nodes_values: tuple[float, ...] | None = None,
-    nodes_values_as_tensor: np.ndarray | None = None, post_transform: str = "NONE",
+    classlabels_int64s: tuple[int, ...] | None = None, classlabels_strings: tuple[str, ...] | None = None,
+    nodes_falsenodeids: tuple[int, ...] = (), nodes_featureids: tuple[int, ...] = (),
+    nodes_hitrates: tuple[float, ...] = (), nodes_hitrates_as_tensor: np.ndarray | None = None,
+    nodes_missing_value_tracks_true: tuple[int, ...] = (), nodes_modes: tuple[str, ...] = (),
+    nodes_nodeids: tuple[int, ...] = (), nodes_treeids: tuple[int, ...] = (), nodes_truenodeids: tuple[int, ...] = (),
+    nodes_values: tuple[float, ...] | None = None, nodes_values_as_tensor: np.ndarray | None = None,
+    post_transform: str = "NONE",
 ) -> tuple[Value, ...]:  # fmt: skip
     if not classlabels_int64s:
         raise Unsupported("string labels", "export the classifier with integer labels")
@@ -150,8 +167,8 @@ def tree_ensemble_classifier(
     binary = len(set(class_ids)) == 1 and classes <= 2
     leaves = [(t, n, 0 if binary else c, w) for t, n, c, w in zip(class_treeids, class_nodeids, class_ids, weights)]
     forest = old_forest(
-        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _given(nodes_values, nodes_values_as_tensor), nodes_missing_value_tracks_true,
-        nodes_truenodeids, nodes_falsenodeids, leaves, 1 if binary else classes,
+        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _given(nodes_values, nodes_values_as_tensor),
+        nodes_missing_value_tracks_true, nodes_truenodeids, nodes_falsenodeids, leaves, 1 if binary else classes,
     )  # fmt: skip
     x = x if x.type.dtype is F64 else cast(b, x, F32)
     scores = cast(b, walk(b, x, forest, "SUM"), F32)
@@ -167,25 +184,41 @@ def tree_ensemble_classifier(
 
 @onnx_op("TreeEnsemble", domain="ai.onnx.ml")
 def tree_ensemble(
-    b: Scope, x: Value, *, nodes_splits: np.ndarray, nodes_featureids: tuple[int, ...], nodes_modes: np.ndarray, nodes_truenodeids: tuple[int, ...],
-    nodes_falsenodeids: tuple[int, ...], nodes_trueleafs: tuple[int, ...], nodes_falseleafs: tuple[int, ...], leaf_targetids: tuple[int, ...],
-    leaf_weights: np.ndarray, tree_roots: tuple[int, ...], aggregate_function: int = 1, post_transform: int = 0, n_targets: int = 1,
+    b: Scope, x: Value, *, nodes_splits: np.ndarray, nodes_featureids: tuple[int, ...], nodes_modes: np.ndarray,
+    nodes_truenodeids: tuple[int, ...], nodes_falsenodeids: tuple[int, ...], nodes_trueleafs: tuple[int, ...],
+    nodes_falseleafs: tuple[int, ...], leaf_targetids: tuple[int, ...], leaf_weights: np.ndarray,
+    tree_roots: tuple[int, ...], aggregate_function: int = 1, post_transform: int = 0, n_targets: int = 1,
     nodes_hitrates: np.ndarray | None = None, nodes_missing_value_tracks_true: tuple[int, ...] | None = None,
     membership_values: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
     """Leaves follow the inner nodes in the tables; a membership test becomes a chain of equality tests."""
     inner = len(nodes_featureids)
-    feature, mode, threshold = list(nodes_featureids), nodes_modes.ravel().tolist(), nodes_splits.astype(np.float64).ravel().tolist()
+    feature, mode, threshold = (
+        list(nodes_featureids),
+        nodes_modes.ravel().tolist(),
+        nodes_splits.astype(np.float64).ravel().tolist(),
+    )
     missing = list(nodes_missing_value_tracks_true or [0] * inner)
     yes = [n + inner if leaf else n for n, leaf in zip(nodes_truenodeids, nodes_trueleafs)]
     no = [n + inner if leaf else n for n, leaf in zip(nodes_falsenodeids, nodes_falseleafs)]
     roots = [
-        yes[r] if nodes_trueleafs[r] and nodes_falseleafs[r] and nodes_truenodeids[r] == nodes_falsenodeids[r] else r for r in tree_roots
+        yes[r] if nodes_trueleafs[r] and nodes_falseleafs[r] and nodes_truenodeids[r] == nodes_falsenodeids[r] else r
+        for r in tree_roots
     ]
     for k in range(len(leaf_targetids)):
-        for table, entry in ((feature, 0), (mode, 0), (threshold, 0.0), (missing, 0), (yes, inner + k), (no, inner + k)):
+        threshold.append(0.0)
+        for table, entry in ((feature, 0), (mode, 0), (missing, 0), (yes, inner + k), (no, inner + k)):
             table.append(entry)
-    _expand_members(inner, feature, mode, threshold, missing, yes, no, [] if membership_values is None else membership_values.ravel().tolist())
+    _expand_members(
+        inner,
+        feature,
+        mode,
+        threshold,
+        missing,
+        yes,
+        no,
+        [] if membership_values is None else membership_values.ravel().tolist(),
+    )
     weights = np.full((len(feature), n_targets), np.nan)
     for k, (target, weight) in enumerate(zip(leaf_targetids, leaf_weights.astype(np.float64).ravel().tolist())):
         weights[inner + k, target] = weight
@@ -197,7 +230,14 @@ def tree_ensemble(
 
 
 def _expand_members(
-    inner: int, feature: list[int], mode: list[int], threshold: list[float], missing: list[int], yes: list[int], no: list[int], values: list[Any]
+    inner: int,
+    feature: list[int],
+    mode: list[int],
+    threshold: list[float],
+    missing: list[int],
+    yes: list[int],
+    no: list[int],
+    values: list[Any],
 ) -> None:
     """Node i of mode MEMBER (6) tests its first value; nodes that are added at the end test the others."""
     members = iter(values)
@@ -213,6 +253,13 @@ def _expand_members(
         at, otherwise = i, no[i]
         for v in own[1:]:
             no[at] = len(feature)
-            for table, entry in ((feature, feature[i]), (mode, 4), (threshold, v), (missing, missing[i]), (yes, yes[i]), (no, otherwise)):
+            for table, entry in (
+                (feature, feature[i]),
+                (mode, 4),
+                (threshold, v),
+                (missing, missing[i]),
+                (yes, yes[i]),
+                (no, otherwise),
+            ):
                 table.append(entry)  # type: ignore[arg-type]
             at = len(feature) - 1

@@ -1,4 +1,5 @@
-"""Views: operators that only map indices (Reshape, Transpose, Slice, Expand), and the ONNX operators that are made of them."""
+"""Views: operators that only map indices (Reshape, Transpose, Slice, Expand), and the ONNX operators that are made
+of them."""
 
 from __future__ import annotations
 
@@ -85,20 +86,48 @@ def slice_array(x: np.ndarray, a: SliceAttrs) -> np.ndarray:
     return x[np.ix_(*(np.arange(int(n)) * p + int(s) for s, n, p in zip(a.starts, a.sizes, a.steps)))]  # type: ignore[arg-type]
 
 
-OPS.add("Reshape", Op("Reshape", Kind.VIEW, infer_reshape, lambda x, a: x.reshape(a.shape), ReshapeAttrs,
-                      doc="The same elements, in row-major order, in another shape."))
-OPS.add("Transpose", Op("Transpose", Kind.VIEW, infer_transpose, lambda x, a: np.transpose(x, a.perm), TransposeAttrs,
-                        doc="Axis i of the result is axis perm[i] of the input."))
+OPS.add(
+    "Reshape",
+    Op(
+        "Reshape",
+        Kind.VIEW,
+        infer_reshape,
+        lambda x, a: x.reshape(a.shape),
+        ReshapeAttrs,
+        doc="The same elements, in row-major order, in another shape.",
+    ),
+)
+OPS.add(
+    "Transpose",
+    Op(
+        "Transpose",
+        Kind.VIEW,
+        infer_transpose,
+        lambda x, a: np.transpose(x, a.perm),
+        TransposeAttrs,
+        doc="Axis i of the result is axis perm[i] of the input.",
+    ),
+)
 OPS.add("Slice", Op("Slice", Kind.VIEW, infer_slice, slice_array, SliceAttrs))
-OPS.add("Expand", Op("Expand", Kind.VIEW, infer_expand, lambda x, a: np.broadcast_to(x, a.shape), ExpandAttrs,
-                     doc="The input repeated along axes where it has size 1, or none."))
+OPS.add(
+    "Expand",
+    Op(
+        "Expand",
+        Kind.VIEW,
+        infer_expand,
+        lambda x, a: np.broadcast_to(x, a.shape),
+        ExpandAttrs,
+        doc="The input repeated along axes where it has size 1, or none.",
+    ),
+)
 
 
-# --- ONNX ----------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 def resolve_shape(x: TensorType, wanted: Sequence[Dim], allowzero: bool) -> Shape:
-    """The shape that Reshape to ``wanted`` gives: 0 copies the input's dim (unless allowzero), -1 takes what is left."""
+    """The shape that Reshape to ``wanted`` gives: 0 copies the input's dim (unless allowzero), -1 takes what is
+    left."""
     if allowzero and 0 in wanted and -1 in wanted:
         raise ValueError("allowzero with both 0 and -1 in the shape")
     shape: list[Dim] = []
@@ -161,7 +190,9 @@ def _squeeze(b: Scope, x: Value, axes: tuple[int, ...] | None) -> Value:
         if not x.type.is_static:
             for s in x.shape:
                 if not isinstance(s, int) and d.bounds(s)[0] <= 1:
-                    raise Unsupported(f"Squeeze without axes needs to know whether {s} is 1", f"bind it with --dim {s}=...")
+                    raise Unsupported(
+                        f"Squeeze without axes needs to know whether {s} is 1", f"bind it with --dim {s}=..."
+                    )
         axes = tuple(i for i, s in enumerate(x.shape) if s == 1)
     where = normalize_axes(axes, x.type.rank)
     for i in where:
@@ -209,7 +240,9 @@ def clamp_slice(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
 
     big = 1 << 31  # exporters write INT64_MAX, INT32_MAX and their negatives for "to the end"
     if step > 0:
-        first = 0 if start == 0 or (isinstance(start, int) and start <= -big) else d.min_(d.max_(counted(start), 0), size)
+        first = (
+            0 if start == 0 or (isinstance(start, int) and start <= -big) else d.min_(d.max_(counted(start), 0), size)
+        )
         last = size if isinstance(end, int) and end >= big - 1 else d.min_(d.max_(counted(end), 0), size)
         return first, d.max_(d.floordiv(d.add(d.add(last, d.mul(first, -1)), step - 1), step), 0)
     top = d.add(size, -1)
@@ -219,7 +252,9 @@ def clamp_slice(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     return (0 if count == 0 else first), count
 
 
-def _slice(b: Scope, x: Value, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]) -> Value:
+def _slice(
+    b: Scope, x: Value, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]
+) -> Value:
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise ValueError(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
     first: list[Dim] = [0] * x.type.rank
@@ -235,7 +270,9 @@ def _slice(b: Scope, x: Value, starts: Sequence[Dim], ends: Sequence[Dim], axes:
 
 
 @onnx_op("Slice", since=10)
-def slice_(b: Scope, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Value:
+def slice_(
+    b: Scope, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
+) -> Value:
     first, last = contents.elements(starts), contents.elements(ends)
     unknown = any(v is not None and numbers(v) is None for v in (axes, steps))
     if first is None or last is None or unknown:
@@ -248,7 +285,9 @@ def slice_(b: Scope, x: Value, starts: Value, ends: Value, axes: Value | None = 
 
 
 @onnx_op("Slice", since=1)
-def slice_attribute(b: Scope, x: Value, *, starts: tuple[int, ...], ends: tuple[int, ...], axes: tuple[int, ...] | None = None) -> Value:
+def slice_attribute(
+    b: Scope, x: Value, *, starts: tuple[int, ...], ends: tuple[int, ...], axes: tuple[int, ...] | None = None
+) -> Value:
     return _slice(b, x, starts, ends, tuple(range(len(starts))) if axes is None else axes, (1,) * len(starts))
 
 
@@ -272,7 +311,9 @@ def even_split(size: Dim, parts: int) -> tuple[Dim, ...]:
 
 
 @onnx_op("Split", since=13)
-def split(b: Scope, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None) -> tuple[Value, ...]:
+def split(
+    b: Scope, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Value, ...]:
     axis = normalize_axis(axis, x.type.rank)
     if split is not None:
         return split_axis(b, x, axis, b.dims(split, "split"))
@@ -280,8 +321,10 @@ def split(b: Scope, x: Value, split: Value | None = None, *, axis: int = 0, num_
 
 
 @onnx_op("Split", since=1)
-def split_1(b: Scope, x: Value, sizes: Value | None = None, *, axis: int = 0, split: tuple[int, ...] | None = None) -> tuple[Value, ...]:
-    return split_attributes(b, x, axis=axis, split=split if sizes is None else ints(sizes, "split"))  # type: ignore[no-any-return]
+def split_1(
+    b: Scope, x: Value, sizes: Value | None = None, *, axis: int = 0, split: tuple[int, ...] | None = None
+) -> tuple[Value, ...]:
+    return split_attributes(b, x, axis=axis, split=split if sizes is None else ints(sizes, "split"))
 
 
 @onnx_op("Split", since=2)

@@ -12,7 +12,12 @@ from aitc.ir.dim import Dim
 
 
 def resolve_pads(
-    auto_pad: str, space: Sequence[Dim], window: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int] | None
+    auto_pad: str,
+    space: Sequence[Dim],
+    window: Sequence[Dim],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int] | None,
 ) -> tuple[Dim, ...]:
     """Begins, then ends. SAME gives ceil(size / stride) outputs. Raises ValueError for an unknown ``auto_pad``."""
     n = len(space)

@@ -22,7 +22,8 @@ def cases() -> dict[str, Any]:
 
 
 def tolerances(case: Any) -> tuple[float, float]:
-    """rtol and atol of a test: ONNX's own, but for transforms the rounding noise of the expectation, which numpy computes in float32."""
+    """rtol and atol of a test: ONNX's own, but for transforms the rounding noise of the expectation, which numpy
+    computes in float32."""
     if case.name.startswith(("test_dft", "test_stft")):
         largest = max((float(np.max(np.abs(o))) for _, outputs in case.data_sets for o in outputs), default=0.0)
         return case.rtol, max(case.atol, float(np.finfo(np.float32).eps) * largest)

@@ -1,6 +1,7 @@
 """ONNX's node tests through import and the numpy references: what every later stage is measured against.
 
-``reference.toml`` lists the tests that need not pass, with their reasons. A listed test that passes fails here, so that the list stays true.
+``reference.toml`` lists the tests that need not pass, with their reasons. A listed test that passes fails here, so that
+the list stays true.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from conformance.node_tests import as_arrays, cases, mismatch, tolerances
 
 from aitc.errors import AitcError
 from aitc.importer.onnx import import_model
 from aitc.ir.interpret import interpret
-from conformance.node_tests import as_arrays, cases, mismatch, tolerances
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -74,13 +75,17 @@ def test_inputs_known_at_compile_time(name: str) -> None:
         if isinstance(value, np.ndarray):
             model.graph.initializer.append(onnx.numpy_helper.from_array(value, key))
     for inputs, outputs in case.data_sets[:1]:
-        actual = interpret(import_model(model).graph, {k: v for k, v in as_arrays(case.model, inputs).items() if not isinstance(v, np.ndarray)})
+        actual = interpret(
+            import_model(model).graph,
+            {k: v for k, v in as_arrays(case.model, inputs).items() if not isinstance(v, np.ndarray)},
+        )
         check(list(zip(outputs, actual.values())), case)
 
 
 @pytest.mark.parametrize("name", [n for n in sorted(cases()) if n not in REFUSED and n not in RANDOM])
 def test_sizes_unknown_at_compile_time(name: str) -> None:
-    """With every size above 1 a symbol the answer is the same, or the model is refused because the operator needs a static size."""
+    """With every size above 1 a symbol the answer is the same, or the model is refused because the operator
+    needs a static size."""
     case = cases()[name]
     model = onnx.ModelProto()
     model.CopyFrom(case.model)

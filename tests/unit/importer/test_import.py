@@ -35,18 +35,21 @@ def run(result: Imported, **inputs: np.ndarray) -> list[np.ndarray]:
     return list(interpret(result.graph, inputs).values())
 
 
-# --- names, inputs, outputs ----------------------------------------------------------------------------------------------
+# --- names, inputs, outputs -------------------------------------------------------------------------------------------
 
 
 def test_values_keep_the_names_of_the_model() -> None:
     result = imported("g (float[2] x) => (float[2] y) { a = Relu(x)\n y = Exp(a) }")
     assert [n.output.name for n in result.graph.nodes] == ["a", "y"]
     assert result.graph.output_names == ["y"]
-    assert [str(n.locs[0]) for n in result.graph.nodes][0].endswith("node #0 (Relu)")
+    assert str(next(iter(result.graph.nodes)).locs[0]).endswith("node #0 (Relu)")
 
 
 def test_an_output_may_be_an_input_a_constant_or_given_twice() -> None:
-    result = imported("g (float[2] x) => (float[2] x, float[2] c, float[2] a, float[2] b) { c = Constant<value = float[2] {1, 2}>()\n a = Neg(x)\n b = Identity(a) }")
+    result = imported(
+        "g (float[2] x) => (float[2] x, float[2] c, float[2] a, float[2] b) {"
+        "c = Constant<value = float[2] {1, 2}>()\n a = Neg(x)\n b = Identity(a) }"
+    )
     assert result.graph.output_names == ["x", "c", "a", "b"]
     assert result.graph.outputs[2] is result.graph.outputs[3]
     outputs = run(result, x=np.array([3, 4], np.float32))
@@ -63,7 +66,10 @@ def test_an_initializer_that_is_also_an_input_is_a_constant() -> None:
 
 def test_sparse_initializer() -> None:
     m = model("g (float[2,3] x) => (float[2,3] y) { y = Add(x, w) }")
-    values, indices = numpy_helper.from_array(np.array([5, 7], np.float32), "w"), numpy_helper.from_array(np.array([[0, 1], [1, 2]]), "i")
+    values, indices = (
+        numpy_helper.from_array(np.array([5, 7], np.float32), "w"),
+        numpy_helper.from_array(np.array([[0, 1], [1, 2]]), "i"),
+    )
     m.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2, 3]))
     np.testing.assert_array_equal(run(import_model(m), x=np.zeros((2, 3), np.float32))[0], [[0, 5, 0], [0, 0, 7]])
 
@@ -87,7 +93,7 @@ def test_optional_inputs_may_be_left_out_in_the_middle() -> None:
     assert ops(result) == {"Min": 1}
 
 
-# --- dims ----------------------------------------------------------------------------------------------------------------
+# --- dims -------------------------------------------------------------------------------------------------------------
 
 
 def test_names_of_dims_are_symbols_of_at_least_one() -> None:
@@ -101,12 +107,20 @@ def shape_of_second(first: list[Any], second: list[Any], **options: Any) -> tupl
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("a", first), ("b", second))]
     nodes = [helper.make_node("Relu", [n], [f"{n}_out"]) for n in "ab"]
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("b_out", TensorProto.FLOAT, None)])
-    return import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), **options).graph.inputs[1].shape
+    return (
+        import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), **options)
+        .graph.inputs[1]
+        .shape
+    )
 
 
 def test_expressions_over_dims_are_understood_where_their_names_are_sizes() -> None:
     past, seq = d.symbol("past", 1), d.symbol("seq", 1)
-    assert shape_of_second(["past", "seq"], ["past + seq", "2*past", "seq//2"]) == (past + seq, past * 2, d.floordiv(seq, 2))
+    assert shape_of_second(["past", "seq"], ["past + seq", "2*past", "seq//2"]) == (
+        past + seq,
+        past * 2,
+        d.floordiv(seq, 2),
+    )
     assert shape_of_second(["seq"], ["past + seq"]) == (d.symbol("past_plus_seq", 1),)
     assert shape_of_second([4], [None]) == (d.symbol("b_0", 1),)
 
@@ -122,10 +136,13 @@ def test_binding_dims() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dims": {"k": 2}}, "no such dim"), ({"input_shapes": {"z": (2,)}}, "no such input"), ({"input_shapes": {"a": (2, 3)}}, "rank 1"),
-        ({"input_shapes": {"a": (3,), "b": (4, 1)}}, "bound to 3 and to 4"), ({"dims": {"n": (5, 9)}, "input_shapes": {"a": (3,)}}, "bound to"),
+        ({"dims": {"k": 2}}, "no such dim"),
+        ({"input_shapes": {"z": (2,)}}, "no such input"),
+        ({"input_shapes": {"a": (2, 3)}}, "rank 1"),
+        ({"input_shapes": {"a": (3,), "b": (4, 1)}}, "bound to 3 and to 4"),
+        ({"dims": {"n": (5, 9)}, "input_shapes": {"a": (3,)}}, "bound to"),
     ],
-)  # fmt: skip
+)
 def test_bindings_that_do_not_fit(options: dict[str, Any], message: str) -> None:
     with pytest.raises(AitcError, match=message) as problem:
         shape_of_second(["n"], ["n", "m"], **options)
@@ -139,13 +156,13 @@ def test_parsing_of_flags() -> None:
     assert parse_shape("serving:0=1,3,h,w") == ("serving:0", (1, 3, "h", "w"))
     assert parse_shape("x=") == ("x", ())
     for wrong in ("batch", "batch=x", "=3", "batch=5..2"):
-        with pytest.raises(ValueError, match="batch|="):
+        with pytest.raises(ValueError, match=r"batch|="):
             parse_binding(wrong)
     with pytest.raises(ValueError, match="neither a size nor a name"):
         parse_shape("x=1,-3")
 
 
-# --- shape arithmetic vanishes -------------------------------------------------------------------------------------------
+# --- shape arithmetic vanishes ----------------------------------------------------------------------------------------
 
 
 def test_chains_of_shape_arithmetic_become_shapes() -> None:
@@ -198,7 +215,7 @@ def test_sizes_by_factors_of_floats() -> None:
     assert result.graph.outputs[0].shape == (1, 3, d.floordiv(d.symbol("H", 1), 2), 8)
 
 
-# --- functions and domains -----------------------------------------------------------------------------------------------
+# --- functions and domains --------------------------------------------------------------------------------------------
 
 SCALED = """
 <domain: "my", opset_import: ["" : 17]>
@@ -215,9 +232,15 @@ def test_local_functions_are_inlined_with_their_attributes() -> None:
 
 
 def test_the_bodies_that_onnx_gives_are_inlined() -> None:
-    m = parser.parse_model('<ir_version: 10, opset_import: ["" : 22]>\ng (float[2, 6] x) => (float[2, 6] y) { y = MeanVarianceNormalization<axes = [1]>(x) }')
+    m = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 22]>\ng (float[2, 6] x) => (float[2, 6] y) { y = MeanVarianceNormalization<axes = [1]>(x) }'
+    )
     assert "Reduce" in ops(import_model(m))
-    window = import_model(parser.parse_model('<ir_version: 10, opset_import: ["" : 22]>\ng () => (float[8] y) { n = Constant<value_int = 8>()\n y = HannWindow(n) }'))
+    window = import_model(
+        parser.parse_model(
+            '<ir_version: 10, opset_import: ["" : 22]>\ng () => (float[8] y) { n = Constant<value_int = 8>()\n y = HannWindow(n) }'
+        )
+    )
     np.testing.assert_allclose(run(window)[0], 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8), atol=1e-6)
 
 
@@ -225,19 +248,29 @@ def test_the_same_name_in_two_domains_is_told_apart() -> None:
     """Gelu of ai.onnx and of com.microsoft, QuantizeLinear's namesake, and a local function of that name."""
     own = '\n<domain: "mine", opset_import: ["" : 20]>\nGelu (x) => (y) { y = Neg(x) }'
     head = '<ir_version: 9, opset_import: ["" : 20, "com.microsoft" : 1, "mine" : 1]>\n'
-    text = 'g (float[2] x) => (float[2] a, float[2] b, float[2] c) { a = Gelu<approximate = "tanh">(x)\n b = com.microsoft.Gelu(x)\n c = mine.Gelu(x) }'
+    text = (
+        "g (float[2] x) => (float[2] a, float[2] b, float[2] c) {"
+        'a = Gelu<approximate = "tanh">(x)\n b = com.microsoft.Gelu(x)\n c = mine.Gelu(x) }'
+    )
     result = import_model(parser.parse_model(head + text + own))
-    assert [(n.op.name, getattr(n.attrs, "approximate", "")) for n in result.graph.nodes] == [("Gelu", "tanh"), ("Gelu", "none"), ("Neg", "")]
+    assert [(n.op.name, getattr(n.attrs, "approximate", "")) for n in result.graph.nodes] == [
+        ("Gelu", "tanh"),
+        ("Gelu", "none"),
+        ("Neg", ""),
+    ]
 
 
-# --- control flow --------------------------------------------------------------------------------------------------------
+# --- control flow -----------------------------------------------------------------------------------------------------
 
 
 def branchy(condition: str) -> str:
     return f"""g (float[2] x, bool flag) => (float[2] y) {{
         outer = Exp(x)
         known = Constant<value = bool {{1}}>()
-        y = If({condition})<then_branch = t () => (float[2] a) {{ a = Add(x, outer) }}, else_branch = e () => (float[2] b) {{ b = Neg(outer) }}>
+        y = If({condition})<
+            then_branch = t () => (float[2] a) {{ a = Add(x, outer) }},
+            else_branch = e () => (float[2] b) {{ b = Neg(outer) }}
+        >
     }}"""
 
 

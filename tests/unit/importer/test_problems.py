@@ -30,7 +30,7 @@ def codes(error: AitcError) -> list[str]:
     return [p.code for p in error.diagnostics]
 
 
-# --- the file ------------------------------------------------------------------------------------------------------------
+# --- the file ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -40,7 +40,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_files_that_are_not_onnx(tmp_path: Path) -> None:
     whole = parser.parse_model(HEAD + "g (float[2] x) => (float[2] y) { y = Relu(x) }").SerializeToString()
-    for i, data in enumerate((b"", b"hello, world", whole[: len(whole) // 2], b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n")):
+    for i, data in enumerate(
+        (b"", b"hello, world", whole[: len(whole) // 2], b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n")
+    ):
         path = tmp_path / f"{i}.onnx"
         path.write_bytes(data)
         error = problems(path)
@@ -59,7 +61,7 @@ def test_domains_imported_twice_or_not_at_all() -> None:
     assert "I11" in codes(problems(m))
 
 
-# --- structure -----------------------------------------------------------------------------------------------------------
+# --- structure --------------------------------------------------------------------------------------------------------
 
 
 def graph_of(*nodes: onnx.NodeProto, output: str = "y") -> onnx.ModelProto:
@@ -91,7 +93,7 @@ def test_edges_in_bodies_are_checked_too() -> None:
     assert codes(error) == ["I03"] and "main/If_0.then_branch" in str(error)
 
 
-# --- operators -----------------------------------------------------------------------------------------------------------
+# --- operators --------------------------------------------------------------------------------------------------------
 
 
 def test_unknown_operators_are_listed_all_at_once() -> None:
@@ -132,7 +134,9 @@ def test_wrong_nodes(node: str, code: str, message: str) -> None:
 
 
 def test_problems_are_collected_and_those_that_follow_are_left_out() -> None:
-    error = of_text("g (float[2, 3] x) => (float[N] y) { a = Relu<k = 1>(x)\n b = MatMul(x, x)\n c = Add(a, b)\n y = Exp(c) }")
+    error = of_text(
+        "g (float[2, 3] x) => (float[N] y) { a = Relu<k = 1>(x)\n b = MatMul(x, x)\n c = Add(a, b)\n y = Exp(c) }"
+    )
     assert codes(error) == ["I04", "I04"]
 
 
@@ -161,10 +165,12 @@ def test_damaged_constants() -> None:
     assert codes(problems(m)) == ["I12"]
 
 
-# --- external data -------------------------------------------------------------------------------------------------------
+# --- external data ----------------------------------------------------------------------------------------------------
 
 
-def external(folder: Path, location: str, data: np.ndarray, stored: bytes | None = None, offset: int | None = None) -> Path:
+def external(
+    folder: Path, location: str, data: np.ndarray, stored: bytes | None = None, offset: int | None = None
+) -> Path:
     m = graph_of(helper.make_node("Add", ["x", "w"], ["y"]))
     tensor = numpy_helper.from_array(data, "w")
     external_data_helper.set_external_data(tensor, location, offset, data.nbytes)
@@ -186,13 +192,13 @@ def test_external_data_is_mapped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "stored", "message"),
-    [
-        ("w.bin", None, "does not exist"), ("w.bin", b"\0\0\0\0", "which has 4"), ("../w.bin", b"\0" * 8, "outside of the model's folder"),
-        ("/etc/hostname", None, "outside of the model's folder"),
-    ],
+    ("location", "stored", "message"), [
+    ("w.bin", None, "does not exist"), ("w.bin", b"\0\0\0\0", "which has 4"), ("../w.bin", b"\0" *
+    8, "outside of the model's folder"), ("/etc/hostname", None, "outside of the model's folder"), ],
 )  # fmt: skip
-def test_external_data_that_is_not_there_or_not_allowed(tmp_path: Path, location: str, stored: bytes | None, message: str) -> None:
+def test_external_data_that_is_not_there_or_not_allowed(
+    tmp_path: Path, location: str, stored: bytes | None, message: str
+) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     error = problems(external(folder, location, np.zeros(2, np.float32), stored))

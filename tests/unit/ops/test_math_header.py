@@ -25,11 +25,13 @@ INCLUDE = Path(__file__).resolve().parents[3] / "codegen_templates" / "include"
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 ATTRS: dict[str, list[Any]] = {
-    "LeakyRelu": [pointwise.AlphaAttrs(0.1)], "ThresholdedRelu": [pointwise.AlphaAttrs(0.7)], "Elu": [pointwise.AlphaAttrs(1.5)],
-    "Celu": [pointwise.AlphaAttrs(0.6)], "HardSigmoid": [pointwise.AlphaBetaAttrs(0.2, 0.5)], "Shrink": [pointwise.ShrinkAttrs(0.3, 0.8)],
+    "LeakyRelu": [pointwise.AlphaAttrs(0.1)], "ThresholdedRelu": [pointwise.AlphaAttrs(0.7)],
+    "Elu": [pointwise.AlphaAttrs(1.5)], "Celu": [pointwise.AlphaAttrs(0.6)],
+    "HardSigmoid": [pointwise.AlphaBetaAttrs(0.2, 0.5)], "Shrink": [pointwise.ShrinkAttrs(0.3, 0.8)],
     "Gelu": [pointwise.GeluAttrs("none"), pointwise.GeluAttrs("tanh")],
     "IsInf": [pointwise.IsInfAttrs(), pointwise.IsInfAttrs(positive=False), pointwise.IsInfAttrs(negative=False)],
-    "Mod": [pointwise.ModAttrs(fmod=False), pointwise.ModAttrs(fmod=True)], "BitShift": [pointwise.ShiftAttrs(True), pointwise.ShiftAttrs(False)],
+    "Mod": [pointwise.ModAttrs(fmod=False), pointwise.ModAttrs(fmod=True)],
+    "BitShift": [pointwise.ShiftAttrs(True), pointwise.ShiftAttrs(False)],
 }  # fmt: skip
 INTEGERS = ("Abs", "Neg", "Sign", "Relu", "Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "Equal", "Less", "Greater", "PRelu",
             "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift")  # fmt: skip
@@ -77,11 +79,15 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     for i, c in enumerate(CASES):
         s, t = c.source.compute_c, c.target.compute_c
         expression = OPS[c.op].expression(c.attrs, ["a[i]", "b[i]"][: OPS[c.op].arity[0]])
-        lines.append(f"void f_{i}(const {s}* a, const {s}* b, {t}* out, long n) {{ for (long i = 0; i < n; ++i) out[i] = {expression}; }}")
+        lines.append(
+            f"void f_{i}(const {s}* a, const {s}* b, {t}* out, long n) {{ for (long i = 0; i < n; ++i) out[i] = {expression}; }}"
+        )
     folder = tmp_path_factory.mktemp("math")
     (folder / "all.cpp").write_text("\n".join([*lines, "}"]))
     flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-fopenmp-simd", "-w", f"-I{INCLUDE}"]
-    subprocess.run(["g++", *flags, str(folder / "all.cpp"), "-o", str(folder / "all.so")], check=True, capture_output=True)
+    subprocess.run(
+        ["g++", *flags, str(folder / "all.cpp"), "-o", str(folder / "all.so")], check=True, capture_output=True
+    )
     return ctypes.CDLL(str(folder / "all.so"))
 
 
@@ -114,7 +120,13 @@ def test_expression(library: ctypes.CDLL, i: int) -> None:
     expected = OPS[c.op].reference(*[a, b][: OPS[c.op].arity[0]], c.attrs)
     if c.target.is_float:
         tolerance = {dt.F32: 4e-6, dt.F64: 1e-13}[c.target] * OPS[c.op].tolerance
-        if c.op in ("Gelu", "Mish", "Selu", "Elu", "Celu"):  # differences of nearly equal numbers in the reference itself
+        if c.op in (
+            "Gelu",
+            "Mish",
+            "Selu",
+            "Elu",
+            "Celu",
+        ):  # differences of nearly equal numbers in the reference itself
             np.testing.assert_allclose(out, expected, rtol=tolerance, atol=tolerance / 4)
         else:
             np.testing.assert_allclose(out, expected, rtol=tolerance, atol=1e-37)
@@ -140,7 +152,18 @@ def test_quantize_and_dequantize(tmp_path: Path) -> None:
     }}"""
     (tmp_path / "q.cpp").write_text(source)
     library = tmp_path / "q.so"
-    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-fopenmp-simd", "-w", f"-I{INCLUDE}", str(tmp_path / "q.cpp"), "-o", str(library)]
+    command = [
+        "g++",
+        "-std=c++17",
+        "-shared",
+        "-fPIC",
+        "-fopenmp-simd",
+        "-w",
+        f"-I{INCLUDE}",
+        str(tmp_path / "q.cpp"),
+        "-o",
+        str(library),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     x = np.array([0.25, 0.75, -0.25, 1000, -1000, 0, 61.9, 62.3], np.float32)
     codes, back = np.zeros(len(x), np.int8), np.zeros(len(x), np.float32)

@@ -1,4 +1,5 @@
-"""Importer functions against ONNX's own schemas, of every opset version: names and defaults of attributes, numbers of inputs."""
+"""Importer functions against ONNX's own schemas, of every opset version: names and defaults of attributes, numbers
+of inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ registry.load("aitc.ops")
 
 # What has no importer and no function body, and why a model with it is refused.
 REFUSED = {
-    "strings": {"StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "CategoryMapper", "LabelEncoder"},
+    "strings": {
+        "StringConcat",
+        "StringNormalizer",
+        "StringSplit",
+        "RegexFullMatch",
+        "TfIdfVectorizer",
+        "CategoryMapper",
+        "LabelEncoder",
+    },
     "maps": {"CastMap", "DictVectorizer", "ZipMap"},
     "files": {"ImageDecoder"},
     "support vector machines": {"SVMClassifier", "SVMRegressor"},

@@ -1,0 +1,228 @@
+"""Copies to and from places that other tensors name: Gather, Scatter and their kin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aitc.ir import dim as d
+from aitc.ir.dtype import I64
+from aitc.ir.graph import Value
+from aitc.ir.types import TensorType
+from aitc.ops import declare
+from aitc.ops.declare import Scope, cast, normalize_axis, numbers, onnx_op
+from aitc.ops.move import AxisAttrs, move_op
+from aitc.ops.pointwise import Types
+
+
+@dataclass(frozen=True, slots=True)
+class GatherNDAttrs:
+    batch_dims: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterElementsAttrs:
+    axis: int
+    reduction: str = "none"  # add, mul, max, min
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterNDAttrs:
+    reduction: str = "none"
+
+
+def infer_gather(types: Types, a: AxisAttrs) -> tuple[TensorType, ...]:
+    x, indices = types
+    assert x is not None and indices is not None
+    if not indices.dtype.is_integer:
+        raise ValueError(f"indices must be integers, got {indices}")
+    return (TensorType(x.dtype, (*x.shape[: a.axis], *indices.shape, *x.shape[a.axis + 1 :])),)
+
+
+def infer_gather_elements(types: Types, a: AxisAttrs) -> tuple[TensorType, ...]:
+    x, indices = types
+    assert x is not None and indices is not None
+    if indices.rank != x.rank:
+        raise ValueError(f"indices {indices} must have the rank of {x}")
+    return (TensorType(x.dtype, indices.shape),)
+
+
+def gather_elements_array(x: np.ndarray, indices: np.ndarray, a: AxisAttrs) -> np.ndarray:
+    where = list(np.ogrid[tuple(slice(0, s) for s in indices.shape)])
+    where[a.axis] = indices
+    return x[tuple(where)]
+
+
+def infer_gather_nd(types: Types, a: GatherNDAttrs) -> tuple[TensorType, ...]:
+    x, indices = types
+    assert x is not None and indices is not None
+    depth = indices.shape[-1]
+    if not isinstance(depth, int):
+        raise ValueError(f"the last axis of the indices {indices} must be known at compile time")
+    if depth + a.batch_dims > x.rank:
+        raise ValueError(f"indices {indices} reach deeper than {x}")
+    return (TensorType(x.dtype, (*indices.shape[:-1], *x.shape[a.batch_dims + depth :])),)
+
+
+def gather_nd_array(x: np.ndarray, indices: np.ndarray, a: GatherNDAttrs) -> np.ndarray:
+    batch = x.shape[: a.batch_dims]
+    rows = int(np.prod(batch, dtype=np.int64))
+    flat, places = x.reshape(rows, *x.shape[a.batch_dims :]), indices.reshape(rows, *indices.shape[a.batch_dims :])
+    depth = indices.shape[-1]
+    shape = (*indices.shape[:-1], *x.shape[a.batch_dims + depth :])
+    if not rows:
+        return np.empty(shape, x.dtype)
+    return np.stack([f[tuple(np.moveaxis(p, -1, 0))] for f, p in zip(flat, places)]).reshape(shape)
+
+
+def infer_scatter(types: Types, a: Any) -> tuple[TensorType, ...]:
+    x, indices, updates = types
+    assert x is not None and indices is not None and updates is not None
+    if x.dtype is not updates.dtype:
+        raise ValueError(f"updates {updates} must have the element type of {x}")
+    if a.reduction not in ("none", "add", "mul", "max", "min"):
+        raise ValueError(f"reduction {a.reduction!r}")
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _scatter(y: np.ndarray, where: tuple[Any, ...], updates: np.ndarray, reduction: str) -> None:
+    if reduction == "none":
+        y[where] = updates
+        return
+    function = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+    if y.dtype.kind in "iuf":
+        function.at(y, where, updates)
+        return
+    wide = y.astype(np.float32)
+    function.at(wide, where, updates.astype(np.float32))
+    y[...] = wide.astype(y.dtype)
+
+
+def scatter_elements_array(
+    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, a: ScatterElementsAttrs
+) -> np.ndarray:
+    y = x.copy()
+    where = list(np.ogrid[tuple(slice(0, s) for s in indices.shape)])
+    where[a.axis] = np.where(indices < 0, indices + x.shape[a.axis], indices)
+    _scatter(y, tuple(where), updates, a.reduction)
+    return y
+
+
+def scatter_nd_array(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, a: ScatterNDAttrs) -> np.ndarray:
+    y = x.copy()
+    depth = indices.shape[-1]
+    if depth == 0:
+        where: tuple[Any, ...] = ()
+        for u in updates.reshape(-1, *x.shape):
+            _scatter(y, (...,), u, a.reduction)
+        return y
+    where = tuple(np.moveaxis(indices, -1, 0))
+    _scatter(y, where, updates, a.reduction)
+    return y
+
+
+move_op(
+    "Gather",
+    infer_gather,
+    lambda x, i, a: np.take(x, i, axis=a.axis),
+    AxisAttrs,
+    (2, 2),
+    "Negative indices count from the end.",
+)
+
+
+move_op(
+    "GatherElements",
+    infer_gather_elements,
+    gather_elements_array,
+    AxisAttrs,
+    (2, 2),
+    "Along the axis, for each element of the indices the element it names.",
+)
+
+
+move_op(
+    "GatherND",
+    infer_gather_nd,
+    gather_nd_array,
+    GatherNDAttrs,
+    (2, 2),
+    "Slices at the coordinates that the last axis of the indices holds.",
+)
+
+
+move_op(
+    "ScatterElements",
+    infer_scatter,
+    scatter_elements_array,
+    ScatterElementsAttrs,
+    (3, 3),
+    "A copy of input 0 with updates put, or combined, where the indices say along an axis.",
+)
+
+
+move_op(
+    "ScatterND",
+    infer_scatter,
+    scatter_nd_array,
+    ScatterNDAttrs,
+    (3, 3),
+    "A copy of input 0 with slices put, or combined, at coordinates.",
+)
+
+
+@onnx_op("Gather")
+def gather(b: Scope, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    axis = normalize_axis(axis, x.type.rank)
+    where = numbers(indices)
+    if where is not None and where.size == 1:  # one element: a view
+        index = int(where.reshape(()))
+        size = x.shape[axis]
+        if isinstance(size, int) and not -size <= index < size:
+            raise ValueError(f"index {index} is outside of axis {axis} of {x.type}")
+        start = d.add(size, index) if index < 0 else index
+        part = declare.slice_axis(b, x, axis, start, 1)
+        return declare.reshape(b, part, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+    return b.op("Gather", x, indices, axis=axis)
+
+
+@onnx_op("GatherElements")
+def gather_elements(b: Scope, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    return b.op("GatherElements", x, indices, axis=normalize_axis(axis, x.type.rank))
+
+
+@onnx_op("GatherND")
+def gather_nd(b: Scope, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+    return b.op("GatherND", x, indices, batch_dims=batch_dims)
+
+
+@onnx_op("ScatterElements", "Scatter")
+def scatter_elements(
+    b: Scope, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
+) -> Value:
+    return b.op("ScatterElements", x, indices, updates, axis=normalize_axis(axis, x.type.rank), reduction=reduction)
+
+
+@onnx_op("ScatterND")
+def scatter_nd(b: Scope, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+    return b.op("ScatterND", x, indices, updates, reduction=reduction)
+
+
+@onnx_op("TensorScatter")
+def tensor_scatter(
+    b: Scope, cache: Value, update: Value, write: Value | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Value:
+    """Writes ``update`` into the cache along ``axis``, for each batch from its own place on; in mode circular it
+    wraps around."""
+    axis = normalize_axis(axis, cache.type.rank)
+    rank, length = cache.type.rank, update.shape[axis]
+    places = declare.reshape(b, b.op("Range", start=0, step=1, size=length), (length, *([1] * (rank - 1 - axis))))
+    if write is not None:
+        places = b.op("Add", places, declare.reshape(b, cast(b, write, I64), (write.shape[0], *([1] * (rank - 1)))))
+    if mode == "circular":
+        places = b.op("Mod", places, b.op("Dims", content=(cache.shape[axis],), shape=()))
+    elif mode != "linear":
+        raise ValueError(f"mode {mode!r}")
+    return b.op("ScatterElements", cache, declare.expand(b, places, update.shape), update, axis=axis, reduction="none")
