@@ -11,6 +11,7 @@
 //   bits_float float_bits bits_double double_bits                          reinterpretation
 //   half_to_float float_to_half bfloat16_to_float float_to_bfloat16        uint16_t <-> float, round to nearest even
 //   m_exp m_log m_tanh m_erf m_pow m_sin m_cos m_rsqrt m_sqrt              float (and double) elementary functions
+//   copy_elements<V>(to, from) V elements of any alignment, only where AITC_VECTOR_ALIGN is 1
 //   for_each<V>(count, body)   the loop of a map kernel, see generic/map.h
 #pragma once
 

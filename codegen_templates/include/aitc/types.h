@@ -178,7 +178,7 @@ AITC_FN Vec<T, V> load(const T* p) {
   copy_bytes<int(sizeof(v))>(&v, p);
   return v;
 #else
-  __builtin_memcpy(&v, p, sizeof(v));  // any alignment, any alias
+  copy_elements<V>(v.data, p);  // any alignment
   return v;
 #endif
 }
@@ -189,7 +189,7 @@ AITC_FN void store(T* p, const Vec<T, V>& v) {
   if constexpr (sizeof(T) < 4) store_bytes<int(sizeof(v))>(p, &v);
   else copy_bytes<int(sizeof(v))>(p, &v);
 #else
-  __builtin_memcpy(p, &v, sizeof(v));
+  copy_elements<V>(p, v.data);
 #endif
 }
 

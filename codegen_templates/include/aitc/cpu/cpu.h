@@ -84,6 +84,7 @@ AITC_FN constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b)
 template <typename T, int N>
 struct Simd {
   typedef T type __attribute__((vector_size(N * sizeof(T))));
+  typedef T unaligned __attribute__((vector_size(N * sizeof(T)), aligned(1), may_alias));
 };
 template <typename T, int N>
 using simd_t = typename Simd<T, N>::type;
@@ -96,6 +97,40 @@ AITC_FN S simd_load(const T* p) {
 template <typename S, typename T>
 AITC_FN void simd_store(T* p, S v) {
   __builtin_memcpy(p, &v, sizeof(v));
+}
+
+// What elements of a type are moved as.
+template <int Bytes>
+struct Carrier {
+  using type = uint8_t;
+};
+template <>
+struct Carrier<2> {
+  using type = uint16_t;
+};
+template <>
+struct Carrier<4> {
+  using type = float;
+};
+template <>
+struct Carrier<8> {
+  using type = double;
+};
+
+// Copies V elements register by register. (As one memcpy, gcc moves 16 bytes at a time through memory, and the vector
+// instructions behind it wait for that; as registers, they never reach memory at all.)
+template <int V, typename T>
+AITC_FN void copy_elements(T* to, const T* from) {
+  using C = typename Carrier<int(sizeof(T))>::type;
+  constexpr int lanes = AITC_VECTOR_BYTES / int(sizeof(C)), total = V * int(sizeof(T)) / int(sizeof(C));
+  if constexpr (total == 1) {
+    __builtin_memcpy(to, from, sizeof(T));
+  } else {
+    constexpr int N = total < lanes ? total : lanes;
+    using S = typename Simd<C, N>::unaligned;
+    AITC_UNROLL_ALL
+    for (int i = 0; i < total / N; ++i) reinterpret_cast<S*>(to)[i] = reinterpret_cast<const S*>(from)[i];
+  }
 }
 
 // ---- reinterpretation and 16-bit floats ---------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ AITC_FN void depthwise_channels(const XT* const* table, int taps, const FT* filt
     for (int r = 0; r < rows; ++r)
       for (int i = 0; i < width; i += V) {
         T piece[V];  // (V)
-        __builtin_memcpy(piece, tile + r * width + i, sizeof(piece));
+        copy_elements<V>(piece, tile + r * width + i);
         store.template operator()<V>(0, row + r, c + i, piece);
       }
   }

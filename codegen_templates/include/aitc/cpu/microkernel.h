@@ -44,11 +44,11 @@ constexpr bool is_constant<T S::*> = false;
     else return 0; \
   }
 
-// The height of strips that wastes fewest rows of a matrix with `m` rows, the tallest among equals, at most `most`.
+// The best height of strips, at most `most`, for a matrix of `m` rows: a strip costs its rows, and about one more.
 constexpr int best_strip(int64_t m, int most) {
   int best = m < most ? int(m) : most;
   for (int rows = best; rows >= (most + 1) / 2; --rows)
-    if (ceil_div(m, rows) * rows < ceil_div(m, best) * best) best = rows;
+    if (ceil_div(m, rows) * (rows + 1) < ceil_div(m, best) * (best + 1)) best = rows;
   return best;
 }
 
@@ -93,7 +93,7 @@ template <int V, typename T, typename Store>
 AITC_FN void store_row(const Store& store, int batch, int64_t row, int64_t col, int cols, const T* sums) {
   while (cols >= V) {
     T piece[V];  // (V)
-    __builtin_memcpy(piece, sums, sizeof(piece));
+    copy_elements<V>(piece, sums);
     store.template operator()<V>(batch, row, col, piece);
     sums += V, col += V, cols -= V;
   }
@@ -110,7 +110,7 @@ __attribute__((noinline)) void store_tile(const Store& functor, int batch, int64
     if constexpr (Whole) {  // N is a multiple of V: no code for narrower pieces
       for (int c = 0; c < cols; c += V) {
         T piece[V];  // (V)
-        __builtin_memcpy(piece, tile + c, sizeof(piece));
+        copy_elements<V>(piece, tile + c);
         store.template operator()<V>(batch, row + r, col + c, piece);
       }
     } else {
@@ -124,7 +124,7 @@ template <int R, int NV, int N, typename T, typename Store>
 void multiply_block(const T* const* table, int64_t rows, int segments, int64_t length, const T* panel, const Store& store, int batch,
                     int64_t row, int64_t col, int cols) {
   constexpr int L = AITC_VECTOR_BYTES / int(sizeof(T)), width = NV * L;
-  constexpr bool whole = N > 0 && N % Store::width == 0 && Store::width <= L;
+  constexpr bool whole = N > 0 && N % min_of(int(Store::width), width) == 0, whole_half = N > 0 && N % min_of(int(Store::width), L) == 0;
   alignas(64) T tile[R * width];  // (R,NV*L)
   for (int64_t i = 0; i < rows; i += R, table += int64_t(R) * segments) {
     const int valid = int(min_of(int64_t(R), rows - i));
@@ -132,7 +132,7 @@ void multiply_block(const T* const* table, int64_t rows, int segments, int64_t l
       if (NV > 1 && cols - c <= L) {
         if constexpr (N == 0 || (N % width != 0 && N % width <= L)) {
           multiply_strip<T, R, 1>(table, segments, length, panel + c, tile);
-          store_tile<whole, L>(store, batch, row + i, col + c, valid, cols - c, tile);
+          store_tile<whole_half, L>(store, batch, row + i, col + c, valid, cols - c, tile);
         }
       } else {
         multiply_strip<T, R, NV>(table, segments, length, panel + c, tile);

@@ -81,7 +81,7 @@ AITC_FN void load_row(const Load& load, int64_t row, int64_t k, int64_t K, T* x)
   for (; k + V <= K; k += V) {
     T piece[V];  // (V)
     load.template operator()<V>(row, k, piece);
-    __builtin_memcpy(x + k, piece, sizeof(piece));
+    copy_elements<V>(x + k, piece);
   }
   if constexpr (V > 1) {
     if (k < K) load_row<V / 2>(load, row, k, K, x);
@@ -187,8 +187,8 @@ __attribute__((noinline)) void normalize_column_block(const Op& op, const Load& 
   const Store store = store_functor;
   const auto get = [&](int64_t k, bool first, T(&piece)[V]) {
     if (first || !kept) load.template operator()<V>(row, k, piece);
-    else __builtin_memcpy(piece, x + k * V, sizeof(piece));
-    if (first && kept) __builtin_memcpy(x + k * V, piece, sizeof(piece));
+    else copy_elements<V>(piece, x + k * V);
+    if (first && kept) copy_elements<V>(x + k * V, piece);
   };
   // total[j] = sum over k of term(element, j), in parts, so that its error grows with K / 256 at most
   const auto add_up = [&](bool first, T(&total)[V], const auto& term) {

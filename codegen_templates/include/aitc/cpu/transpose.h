@@ -45,7 +45,7 @@ AITC_FN void load_line(const Load& load, int64_t batch, int64_t row, int64_t col
   for (; count >= V; count -= V, col += V, line += V) {
     T x[V];  // (V)
     load.template operator()<V>(batch, row, col, x);
-    __builtin_memcpy(line, x, sizeof(x));
+    copy_elements<V>(line, x);
   }
   if constexpr (V > 1) {
     if (count > 0) load_line<V / 2>(load, batch, row, col, count, line);
@@ -56,7 +56,7 @@ template <int V, typename T, typename Store>
 AITC_FN void store_line(const Store& store, int64_t batch, int64_t row, int64_t col, int64_t count, const T* line) {
   for (; count >= V; count -= V, row += V, line += V) {
     T x[V];  // (V)
-    __builtin_memcpy(x, line, sizeof(x));
+    copy_elements<V>(x, line);
     store.template operator()<V>(batch, row, col, x);
   }
   if constexpr (V > 1) {
