@@ -75,6 +75,9 @@ template <class... P> inline void launch_pointers(void (*entry)(P...), const Lau
   launch_pointers(entry, l, arguments, std::index_sequence_for<P...>());
 }
 
+// What AITC_KERNEL says: the most threads of a block, and perhaps how many blocks a multiprocessor is to hold.
+constexpr int bound_of(int threads = kMaxThreads, int = 0) { return threads; }
+
 inline std::string& last_error() {
   static thread_local std::string text;
   return text;
@@ -108,7 +111,7 @@ extern "C" inline __attribute__((used, visibility("default"))) const char* aitc_
 #define AITC_EMULATOR_ENTRY(entry, ...)                                                                             \
   extern "C" __attribute__((visibility("default"))) int aitc_emulator_launch_##entry(                               \
       const unsigned* dims, size_t smem_bytes, void** arguments) {                                                  \
-    return ::emu::launch_guarded(&entry, dims, smem_bytes, arguments, ##__VA_ARGS__);                               \
+    return ::emu::launch_guarded(&entry, dims, smem_bytes, arguments, ::emu::bound_of(__VA_ARGS__));                               \
   }                                                                                                                 \
   extern "C" __attribute__((visibility("default"))) int aitc_emulator_parameters_##entry(size_t* bytes, int room) { \
     return ::emu::parameter_bytes(&entry, bytes, room);                                                             \
