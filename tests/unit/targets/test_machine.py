@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from aitc.targets import machine
+from aitc.targets.machine import Device, can_run, default_target
+from aitc.targets.target import find_target
+
+
+def with_devices(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
+    monkeypatch.setattr(machine, "devices", lambda: devices)
+
+
+H200 = Device("cuda", 0, "NVIDIA H200", "90", "sm90")
+ORIN = Device("cuda", 0, "Orin", "87", "sm86")
+UNKNOWN = Device("cuda", 0, "a GPU of tomorrow", "130", "")
+
+
+def test_no_gpu_means_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_devices(monkeypatch)
+    assert default_target() == "cpu"
+    assert can_run([find_target("cpu")]) and not can_run([find_target("h200")])
+
+
+def test_the_gpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_devices(monkeypatch, H200)
+    assert default_target() == "sm90"
+    assert can_run([find_target("h200")]) and can_run([find_target("mi250"), find_target("h100")])
+    assert not can_run([find_target("mi250")])
+
+
+def test_newer_devices_run_older_portable_code_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_devices(monkeypatch, H200)
+    assert can_run([find_target("a100")])
+    with_devices(monkeypatch, UNKNOWN)
+    assert can_run([find_target("a100")]) and not can_run([find_target("h200")])
+    assert default_target() == "cpu"
+    with_devices(monkeypatch, ORIN)
+    assert not can_run([find_target("h200")]) and not can_run([find_target("l4")])
+
+
+@pytest.mark.parametrize(("api", "arch", "want"), [
+    ("cuda", "90", "sm90"), ("cuda", "80", "sm80"), ("cuda", "87", "sm86"), ("cuda", "89", "sm89"), ("cuda", "100", "sm100"),
+    ("cuda", "103", ""), ("cuda", "61", ""), ("hip", "gfx90a", "gfx90a"), ("hip", "gfx1100", ""),
+])  # fmt: skip
+def test_target_of_an_architecture(api: str, arch: str, want: str) -> None:
+    assert machine._target_for(api, arch) == want
+
+
+def test_asking_the_drivers_never_fails() -> None:
+    machine.devices.cache_clear()
+    assert isinstance(machine.devices(), tuple)
