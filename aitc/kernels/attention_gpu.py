@@ -1,4 +1,4 @@
-"""Attention on GPUs: tensor cores by mma.sync, or plain multiply-adds (include/aitc/gpu/attention_{sm80,simt}.h)."""
+"""Attention on GPUs: mma.sync, MFMA, or plain multiply-adds (include/aitc/gpu/attention_{sm80,cdna,simt}.h)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,28 @@ class AttentionTile:
     def smem_bytes(self, D: int, DV: int) -> int:
         d, dv = _up(D, 16), _up(DV, 16)
         return max(2 * (self.BM * d + self.BN * d + self.BN * dv), self.warps * 16 * (dv + 8) * 4)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCdnaTile:
+    """``AttentionCdnaTile<BN, warps>`` of attention_cdna.h: 32 queries a wave."""
+
+    BN: int
+    warps: int
+
+    def __str__(self) -> str:
+        return f"{self.BM}x{self.BN}_w{self.warps}"
+
+    @property
+    def BM(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def threads(self) -> int:
+        return 64 * self.warps
+
+    def smem_bytes(self, D: int, DV: int) -> int:
+        return self.BN * (2 * _up(D, 16) + 16) + _up(DV, 32) * (2 * self.BN + 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +130,40 @@ class AttentionSm80(k.Kernel):
         blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
         smem = config.smem_bytes(problem.D, problem.DV)
         return attention_draft(self.name, "aitc/gpu/attention_sm80.h", call, config, config.threads, blocks, group, storage, target, smem, 8)
+
+
+@k.register
+class AttentionCdna(k.Kernel):
+    name = "attention_cdna"
+    template = "kernel"
+    requires = frozenset({"mfma"})
+    anchors = frozenset({"Attention"})
+    priority = 10
+    doc = "attention by MFMA: fp16 and bf16, head sizes up to 256; compiled and emulated, never timed on AMD hardware"
+
+    def accepts(self, group: Group, storage: StorageOf, target: Target) -> AttentionProblem | k.No:
+        assert group.anchor is not None
+        form = attention_form(group.anchor, storage)
+        if isinstance(form, k.No):
+            return form
+        p = form.problem
+        if p.dtype not in ("f16", "bf16") or max(p.D, p.DV) > 256 or p.softcap:
+            return k.No(f"{p.dtype} with heads of {p.D} and {p.DV}{', softcap' if p.softcap else ''}")
+        return p
+
+    def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionCdnaTile]:
+        tiles = (AttentionCdnaTile(64, 4), AttentionCdnaTile(32, 4), AttentionCdnaTile(64, 1), AttentionCdnaTile(32, 1))
+        return [t for t in tiles if t.smem_bytes(problem.D, problem.DV) <= target.smem_bytes]
+
+    def score_us(self, problem: AttentionProblem, config: AttentionCdnaTile, target: Target) -> float:
+        smem = config.smem_bytes(problem.D, problem.DV)
+        return attention_us(problem, config.BM, config.BN, config.threads, smem, target.tflops["fp16"], target)
+
+    def build(self, group: Group, problem: AttentionProblem, config: AttentionCdnaTile, storage: StorageOf, target: Target) -> k.Draft:
+        call = f"attention_cdna<{str(problem.causal).lower()}, AttentionCdnaTile<{config.BN}, {config.warps}>>"
+        blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
+        smem = config.smem_bytes(problem.D, problem.DV)
+        return attention_draft(self.name, "aitc/gpu/attention_cdna.h", call, config, config.threads, blocks, group, storage, target, smem, 8)
 
 
 @k.register

@@ -1,4 +1,4 @@
-"""Convolution on GPUs as an implicit matrix product: tensor cores by mma.sync, or plain multiply-adds (include/aitc/gpu/conv_{sm80,simt}.h)."""
+"""Convolution on GPUs as an implicit matrix product: mma.sync, MFMA, or plain multiply-adds (include/aitc/gpu/conv_{sm80,cdna,simt}.h)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,23 @@ from aitc.kernels import kernel as k
 from aitc.kernels.conv_cpu import conv_sizes, input_struct, int_struct, window_struct
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
 from aitc.kernels.functor import Parameters, StorageOf
+from aitc.kernels.gemm_cdna import MATRIX_TYPES
 from aitc.kernels.gemm_simt import accumulator_bytes
 from aitc.kernels.gemm_sm80 import tensor_core_type
 from aitc.kernels.group import Group
 from aitc.kernels.sites import constant_array, store_functor
-from aitc.kernels.tiles import HALF_TILES, SIMT_TILES, SIMT_TILES_DOUBLE, TF32_TILES, SimtTile, Sm80Tile, product_us
+from aitc.kernels.tiles import (
+    CDNA_FLOAT_TILES,
+    CDNA_HALF_TILES,
+    HALF_TILES,
+    SIMT_TILES,
+    SIMT_TILES_DOUBLE,
+    TF32_TILES,
+    CdnaTile,
+    SimtTile,
+    Sm80Tile,
+    product_us,
+)
 from aitc.targets.target import Target
 
 
@@ -30,7 +42,7 @@ def channel_width(problem: ConvProblem, elem_bytes: int) -> int:
 
 
 def conv_draft(
-    name: str, header: str, function: str, tile: str, config: Sm80Tile | SimtTile, group: Group, problem: ConvProblem, storage: StorageOf,
+    name: str, header: str, function: str, tile: str, config: CdnaTile | Sm80Tile | SimtTile, group: Group, problem: ConvProblem, storage: StorageOf,
     target: Target, smem_bytes: int, widest: int,
 ) -> k.Draft:  # fmt: skip
     """An instance of a convolution header whose blocks take one BM × BN tile each."""
@@ -77,7 +89,7 @@ def conv_draft(
     )  # fmt: skip
 
 
-def conv_us(problem: ConvProblem, config: Sm80Tile | SimtTile, smem: int, rate: float, elem_bytes: int, target: Target) -> float:
+def conv_us(problem: ConvProblem, config: CdnaTile | Sm80Tile | SimtTile, smem: int, rate: float, elem_bytes: int, target: Target) -> float:
     M, K = hint(problem.pixels), problem.C * problem.window[0] * problem.window[1] * problem.window[2]
     pixels_in = hint(product((problem.N, *problem.input)))
     traffic = float(elem_bytes) * problem.group * (pixels_in * problem.C + M * problem.K + K * problem.K)
@@ -123,6 +135,37 @@ class ConvSm80(k.Kernel):
     def build(self, group: Group, problem: ConvProblem, config: Sm80Tile, storage: StorageOf, target: Target) -> k.Draft:
         smem = config.smem_bytes(4 if problem.dtype == "f32" else 2)
         return conv_draft(self.name, "aitc/gpu/conv_sm80.h", "conv_sm80", config.text, config, group, problem, storage, target, smem, 8)
+
+
+@k.register
+class ConvCdna(k.Kernel):
+    name = "conv_cdna"
+    template = "kernel"
+    requires = frozenset({"mfma"})
+    anchors = frozenset({"Conv"})
+    priority = 10
+    doc = "convolution by MFMA: implicit matrix product, channels last; compiled and emulated, never timed on AMD hardware"
+
+    def accepts(self, group: Group, storage: StorageOf, target: Target) -> ConvProblem | k.No:
+        node = group.anchor
+        assert node is not None
+        if node.input.type.dtype.name not in MATRIX_TYPES or node.attrs.out is not None:
+            return k.No("the matrix cores do not take this type")
+        return constant_filter(group, storage)
+
+    def configs(self, problem: ConvProblem, target: Target) -> Sequence[CdnaTile]:
+        size = MATRIX_TYPES[problem.dtype][1]
+        width = channel_width(problem, size)
+        tiles = CDNA_FLOAT_TILES if size == 4 else CDNA_HALF_TILES
+        return [t for t in tiles if t.smem_bytes(size) <= target.smem_bytes and t.threads % (t.BK // width) == 0]
+
+    def score_us(self, problem: ConvProblem, config: CdnaTile, target: Target) -> float:
+        rate, size = MATRIX_TYPES[problem.dtype]
+        return conv_us(problem, config, config.smem_bytes(size), target.tflops[rate], size, target)
+
+    def build(self, group: Group, problem: ConvProblem, config: CdnaTile, storage: StorageOf, target: Target) -> k.Draft:
+        smem = config.smem_bytes(MATRIX_TYPES[problem.dtype][1])
+        return conv_draft(self.name, "aitc/gpu/conv_cdna.h", "conv_cdna", config.text, config, group, problem, storage, target, smem, 8)
 
 
 @k.register
