@@ -17,35 +17,37 @@ CODES: dict[str, Explanation] = {
     # B: build
     "B01": Explanation(
         "a tool of the toolchain is missing",
-        "aitc looks for compilers in this order: a flag, the environment (CXX, AITC_NVCC, CUDA_HOME, AITC_HIPCC, "
-        "ROCM_PATH), PATH, pip packages, the usual folders. `aitc list toolchains` shows what was found. For CUDA "
-        "`pip install aitc[cuda]` brings nvcc; for HIP install hipcc.",
+        "aitc looks for compilers in this order: a flag, the environment (CXX, AITC_NVCC, CUDA_HOME, "
+        "AITC_HIPCC, ROCM_PATH), PATH, pip packages, the usual folders. `aitc list toolchains` shows what was "
+        "found. For CUDA `pip install aitc[cuda]` brings nvcc; for HIP install hipcc.",
     ),
     "B02": Explanation(
         "the compiler failed on generated code",
-        "The message names the kernel and the ONNX nodes it was made from. Generated code that does not compile "
-        "is a defect of aitc, unless the compiler itself is broken or out of memory (then --jobs 1 helps). Report "
-        "it with the output of --dump.",
+        "The message names the kernel and the ONNX nodes it was made from. Generated code that does not "
+        "compile is a defect of aitc, unless the compiler itself is broken or out of memory (then --jobs 1 "
+        "helps). Report it with the output of --dump.",
     ),
     "B03": Explanation(
         "CMake cannot configure the generated project",
-        "Mostly the compiler that was found cannot link a program. `aitc list toolchains` shows which one it is; "
-        "CXX names another.",
+        "Mostly the compiler that was found cannot link a program. `aitc list toolchains` shows which one it "
+        "is; CXX names another.",
     ),
     "B04": Explanation(
         "the output folder or a temporary file cannot be written",
-        "No permission, no space, or the path is a file. Choose another folder with -o; TMPDIR says where objects "
-        "are built, AITC_CACHE_DIR where they are kept. What was in the output folder before is untouched.",
+        "No permission, no space, or the path is a file. Choose another folder with -o; TMPDIR says where "
+        "objects are built, AITC_CACHE_DIR where they are kept. What was in the output folder before is "
+        "untouched.",
     ),
     "B05": Explanation(
         "the compiler is too old for the target",
-        "The nvcc or hipcc that was found does not know the target's architecture. `aitc list toolchains` shows which one that "
-        "is; a flag or the environment names another.",
+        "The nvcc or hipcc that was found does not know the target's architecture. `aitc list toolchains` "
+        "shows which one that is; a flag or the environment names another.",
     ),
     # C: command line
     "C01": Explanation(
         "interrupted",
-        "Ctrl-C or SIGTERM. Compilers were stopped, and nothing half-written is left: the output folder is as it was.",
+        "Ctrl-C or SIGTERM. Compilers were stopped, and nothing half-written is left: the output folder is as "
+        "it was.",
     ),
     "C02": Explanation(
         "a wrong flag or argument",
@@ -77,34 +79,35 @@ CODES: dict[str, Explanation] = {
     ),
     "I04": Explanation(
         "a node is wrong, or needs to know more",
-        "Its inputs have types or shapes that the operator refuses, or an attribute is missing, unknown or out of "
-        "range; some attributes need a static dim, which --dim NAME=SIZE gives. The message shows the node and "
-        "its inputs.",
+        "Its inputs have types or shapes that the operator refuses, or an attribute is missing, unknown or "
+        "out of range; some attributes need a static dim, which --dim NAME=SIZE gives. The message shows the "
+        "node and its inputs.",
     ),
     "I05": Explanation(
         "a form of this operator is not supported",
-        "The operator is known, but not with this attribute, type or optional output. All such nodes are listed "
-        "at once.",
+        "The operator is known, but not with this attribute, type or optional output. All such nodes are "
+        "listed at once.",
     ),
     "I06": Explanation(
         "an operator is not supported",
-        "No importer function and no ONNX function body is known for it. `aitc list ops` prints what is. Domains "
-        "are kept apart: an operator of com.microsoft is another one than that of the same name of ai.onnx.",
+        "No importer function and no ONNX function body is known for it. `aitc list ops` prints what is. "
+        "Domains are kept apart: an operator of com.microsoft is another one than that of the same name of "
+        "ai.onnx.",
     ),
     "I07": Explanation(
         "the opset is unknown",
-        "The model uses a newer opset than the installed onnx package knows. Install a newer onnx, or convert the "
-        "model with onnx.version_converter.",
+        "The model uses a newer opset than the installed onnx package knows. Install a newer onnx, or convert "
+        "the model with onnx.version_converter.",
     ),
     "I08": Explanation(
         "external data is missing, too short, or outside of the model's folder",
-        "Weights beside the model are named relative to its folder. Copy them there. Paths that leave the folder "
-        "are refused: a model must not make a compiler read any file it likes.",
+        "Weights beside the model are named relative to its folder. Copy them there. Paths that leave the "
+        "folder are refused: a model must not make a compiler read any file it likes.",
     ),
     "I09": Explanation(
         "an input or output of the model is not a tensor that aitc compiles",
-        "Sequences, optionals and strings have no place in a binary's interface, and an input needs at least a "
-        "rank; --input NAME=... gives a shape.",
+        "Sequences, optionals and strings have no place in a binary's interface, and an input needs at least "
+        "a rank; --input NAME=... gives a shape.",
     ),
     "I10": Explanation(
         "--dim or --input does not fit the model",
@@ -131,47 +134,31 @@ CODES: dict[str, Explanation] = {
         "a file that the command needs is not there",
         "Mostly the folder is not the -o of an `aitc compile`, or an .npy file is missing.",
     ),
-    # P: precision
+    # P: passes
     "P01": Explanation(
         "--keep-fp32 is no regular expression",
-        "The value is the name of an ONNX node, an operator, or a regular expression that matches a whole name or operator.",
+        "The value is the name of an ONNX node, an operator, or a regular expression that matches a whole "
+        "name or operator.",
     ),
     "P02": Explanation(
         "--keep-fp32 matches no node",
         "No node of the model has that name or operator after fusion. `aitc show --stage fuse` lists them.",
     ),
-    # P: passes
-    "P01": Explanation(
-        "--keep-fp32 is no regular expression",
-        "A pattern is the name of an ONNX node, an op type, or a regular expression on either; parentheses and dots in names need a backslash.",
-    ),
-    "P02": Explanation(
-        "--keep-fp32 matches nothing",
-        "No node of the model has such a name or type. `aitc show MODEL --stage import` prints all nodes with their names.",
-    ),
-    # S: schedule
-    "S01": Explanation(
-        "no kernel takes a node",
-        "Each kernel says why not. On cpu every operator that imports has a kernel; please report one that has "
-        "not. On a GPU a type may be missing: --precision or --keep-fp32 may help.",
-    ),
-    "S02": Explanation(
-        "a symbolic dim cannot be read from the inputs",
-        "The size appears in the inputs' shapes only inside an expression. Fix it with --dim NAME=SIZE.",
-    ),
     # R: running
     "R01": Explanation(
         "there is no compiled model to run",
-        "The library or executable does not exist, is of another version of aitc, or cannot be loaded. Compile the model again.",
+        "The library or executable does not exist, is of another version of aitc, or cannot be loaded. "
+        "Compile the model again.",
     ),
     "R02": Explanation(
         "a compiled model does not take this input",
-        "The message names the input, the type and shape that are expected, and what was given. Shapes may vary only in the model's symbolic dims, within "
-        "their bounds.",
+        "The message names the input, the type and shape that are expected, and what was given. Shapes may "
+        "vary only in the model's symbolic dims, within their bounds.",
     ),
     "R03": Explanation(
         "a compiled model failed while running",
-        "The message is the model's own: no device, a driver that is too old for it, not enough memory on the device, weights that cannot be read.",
+        "The message is the model's own: no device, a driver that is too old for it, not enough memory on the "
+        "device, weights that cannot be read.",
     ),
     "R04": Explanation(
         "a compiled model did not finish",
@@ -180,6 +167,21 @@ CODES: dict[str, Explanation] = {
     "R05": Explanation(
         "a compiled model crashed",
         "A defect of aitc: please report it with the model.",
+    ),
+    # S: schedule
+    "S01": Explanation(
+        "no kernel takes a node",
+        "Each kernel says why not. On cpu every operator that imports has a kernel; please report one that "
+        "has not. On a GPU a type may be missing: --precision or --keep-fp32 may help.",
+    ),
+    "S02": Explanation(
+        "a symbolic dim cannot be read from the inputs",
+        "The size appears in the inputs' shapes only inside an expression. Fix it with --dim NAME=SIZE.",
+    ),
+    "S03": Explanation(
+        "a tuning table cannot be used",
+        "The file given with --tuning (or AITC_TUNING), or that of the cache, cannot be read or is not JSON "
+        "lines of problem, config and us.",
     ),
     # T: targets
     "T01": Explanation(
@@ -199,12 +201,13 @@ CODES: dict[str, Explanation] = {
     ),
     "V02": Explanation(
         "the binary could not be verified",
-        "--require-verify was given, and this machine has no device of the target, or the reference (onnxruntime, "
-        "onnx.reference) cannot run the model.",
+        "--require-verify was given, and this machine has no device of the target, or the reference "
+        "(onnxruntime, onnx.reference) cannot run the model.",
     ),
     # X: defects
     "X01": Explanation(
         "a defect of aitc",
-        "Not a mistake of yours. Please report it with the command, the model, and the traceback that -v prints.",
+        "Not a mistake of yours. Please report it with the command, the model, and the traceback that -v "
+        "prints.",
     ),
 }

@@ -29,14 +29,15 @@ from aitc.report import digest, report_of
 from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Plan
 from aitc.schedule.schedule import PlanOptions, identifier, schedule
+from aitc.schedule.table import load_table
 from aitc.settings import Settings
 from aitc.targets.machine import can_run, default_target
 from aitc.targets.target import Target, find_target
 from aitc.verify.bisect import Steps, first_difference
 from aitc.verify.compare import depth, roundoff, tolerance
 from aitc.verify.inputs import Arrays, random_inputs
-from aitc.verify.reference import load_oracle
 from aitc.verify.ranges import measured_ranges
+from aitc.verify.reference import load_oracle
 from aitc.verify.run import Subject, Verification, run_binary, verify
 
 STAGES = ("import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify")
@@ -107,7 +108,8 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
         stages.run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
         names = tuple(t.name for t in targets)
         facts = PlanOptions(result.name, file, options.precision, names, tuple(imported.metadata.items()), stages.statistics, uses=uses)
-        draft = result.plan = stages.run("schedule", lambda: schedule(graph, targets[0], facts), describe.launches_said)
+        table = load_table(targets[0], options.tuning, Settings.read().cache_dir)
+        draft = result.plan = stages.run("schedule", lambda: schedule(graph, targets[0], facts, table), describe.launches_said)
         plan = result.plan = stages.run("plan", lambda: check_plan(draft), describe.plan_said)
         sources = result.sources = stages.run("emit", lambda: emit(plan), describe.sources_said)
         built = stages.run("build", lambda: _build(plan, sources, folder, options, stages.progress), describe.build_said)
@@ -184,7 +186,7 @@ def _steps(model: str | Path | bytes, options: Options, targets: tuple[Target, .
     return Steps(
         lambda: import_model(model, dict(options.dims), dict(options.input_shapes)).graph,
         (("simplify", lambda g: simplify(g, context)), ("fuse", lambda g: fuse(g, context)), ("layout", lambda g: layout(g, context))),
-        lambda g: check_plan(schedule(g, targets[0], facts)),
+        lambda g: check_plan(schedule(g, targets[0], facts, load_table(targets[0], options.tuning, Settings.read().cache_dir))),
         run,
     )
 

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aitc.errors import AitcError, Exit
+from aitc.schedule.table import Entry, load_table, parse, to_text
+from aitc.targets.target import find_target
+
+CPU = find_target("cpu")
+
+
+def test_the_users_file_wins_over_the_cache(tmp_path: Path) -> None:
+    (tmp_path / "cache" / "tuning").mkdir(parents=True)
+    (tmp_path / "cache" / "tuning" / "cpu.json").write_text(to_text([Entry("k a", "one", 1.0), Entry("k b", "two", 2.0)]))
+    mine = tmp_path / "mine.json"
+    mine.write_text(to_text([Entry("k a", "three", 3.0)]))
+    assert load_table(CPU, None, tmp_path / "cache")["k a"] == "one"
+    table = load_table(CPU, mine, tmp_path / "cache")
+    assert table["k a"] == "three" and table["k b"] == "two"
+
+
+def test_text_is_sorted_and_keeps_the_fastest() -> None:
+    text = to_text([Entry("k b", "x", 2.0), Entry("k a", "slow", 9.0), Entry("k a", "fast", 1.5)])
+    assert text.splitlines() == ['{"problem": "k a", "config": "fast", "us": 1.5}', '{"problem": "k b", "config": "x", "us": 2.0}']
+    assert parse(text, "t") == [Entry("k a", "fast", 1.5), Entry("k b", "x", 2.0)]
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(AitcError) as e:
+        load_table(CPU, tmp_path / "nowhere.json", tmp_path)
+    assert e.value.exit_code == Exit.IO
+    for text in ("not json\n", '{"problem": "k"}\n', '["k"]\n'):
+        (tmp_path / "bad.json").write_text('{"problem": "k", "config": "c", "us": 1}\n' + text)
+        with pytest.raises(AitcError, match=r"bad\.json:2") as e:
+            load_table(CPU, tmp_path / "bad.json", tmp_path)
+        assert e.value.exit_code == Exit.USAGE
