@@ -46,7 +46,11 @@ def attention_array(q: np.ndarray, k: np.ndarray, v: np.ndarray, *rest: Any) -> 
             scores = wide(a.softcap) * np.tanh(scores / wide(a.softcap))
         if masks and masks[0] is not None:
             mask = masks[0]
-            scores = np.where(mask, scores, -np.inf).astype(wide) if mask.dtype == np.bool_ else scores + widen(mask).astype(wide)
+            scores = (
+                np.where(mask, scores, -np.inf).astype(wide)
+                if mask.dtype == np.bool_
+                else scores + widen(mask).astype(wide)
+            )
         if a.causal:
             s, t = scores.shape[-2:]
             scores = np.where(np.arange(t)[None, :] <= np.arange(s)[:, None] + (t - s), scores, -np.inf)

@@ -17,7 +17,7 @@ from aitc.ops.pointwise import Types, same_dtype, widen
 class CastAttrs:
     to: DType
     saturate: bool = True  # for casts to float8
-    round_up: bool = False  # for casts to f8e8m0: away from zero instead of to the nearest
+    rounding: str = "up"  # for casts to f8e8m0: up, down, or nearest (halves up)
 
 
 def _infer_where(types: Types, attrs: Any) -> tuple[TensorType, ...]:
@@ -78,7 +78,7 @@ def _cast_expr(a: CastAttrs) -> str:
     if a.to.bits == 16:
         return "convert<float>({0})"
     if a.to.name == "f8e8m0":
-        return f"cast_f8e8m0({{0}}, {str(a.round_up).lower()})"
+        return f"cast_f8e8m0<{str(a.saturate).lower()}>(convert<float>({{0}}), RoundE8M0::{a.rounding})"
     return f"convert<float>(convert<{a.to.c}, {str(a.saturate).lower()}>({{0}}))"
 
 
@@ -93,7 +93,7 @@ def cast_array(x: np.ndarray, a: CastAttrs) -> np.ndarray:
         if to.kind == "complex" or x.dtype.kind == "c":
             return x.astype(to.numpy)
         if to.is_float and to.bits <= 8:
-            return small_float.to_small(x, to, a.saturate, a.round_up)
+            return small_float.to_small(x, to, a.saturate, a.rounding)
         if to.is_integer and to.bits < 8:
             return small_float.to_int4(widen(x), to)
         if to.is_float:

@@ -26,4 +26,15 @@ def _reference(x: np.ndarray, attrs: CopyAttrs) -> np.ndarray:
     return np.array(x)
 
 
-COPY = OPS.add("Copy", Op("Copy", Kind.POINTWISE, _infer, _reference, CopyAttrs, expr="{0}", doc="its input, stored anew in the given order"))
+COPY = OPS.add(
+    "Copy",
+    Op(
+        "Copy",
+        Kind.POINTWISE,
+        _infer,
+        _reference,
+        CopyAttrs,
+        expr="{0}",
+        doc="its input, stored anew in the given order",
+    ),
+)

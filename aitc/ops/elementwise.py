@@ -218,9 +218,11 @@ def where(b: Scope, condition: Value, x: Value, y: Value) -> Value:
 def convert(b: Scope, x: Value, to: DType, saturate: bool = True, round_mode: str = "up") -> Value:
     if to is dt.STRING or x.type.dtype is dt.STRING:
         raise Unsupported("casts from and to strings")
+    if round_mode not in ("up", "down", "nearest"):
+        raise ValueError(f"round_mode {round_mode!r}")
     if x.type.dtype is to:
         return x
-    return b.op("Cast", x, to=to, saturate=saturate, round_up=round_mode == "up")
+    return b.op("Cast", x, to=to, saturate=saturate, rounding=round_mode)
 
 
 @onnx_op("Cast", since=6)

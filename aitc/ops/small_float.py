@@ -15,12 +15,12 @@ _FLOAT8 = {
 }
 
 
-def to_small(x: np.ndarray, to: DType, saturate: bool = True, round_up: bool = False) -> np.ndarray:
+def to_small(x: np.ndarray, to: DType, saturate: bool = True, rounding: str = "nearest") -> np.ndarray:
     """``x`` as float8, float4 or an exponent (f8e8m0). Rounds halves to even; beyond the largest value
     saturates, or gives NaN or infinity."""
     wide = x.astype(np.float32)
     if to.name == "f8e8m0":
-        return to_exponent(wide, saturate, round_up)
+        return to_exponent(wide, saturate, rounding)
     if to.name == "f4e2m1":
         return np.clip(wide, -6.0, 6.0).astype(to.numpy)
     largest, infinite = _FLOAT8[to.name]
@@ -33,16 +33,16 @@ def to_small(x: np.ndarray, to: DType, saturate: bool = True, round_up: bool = F
     return result
 
 
-def to_exponent(x: np.ndarray, saturate: bool, round_up: bool) -> np.ndarray:
-    """Powers of two, stored as their exponent plus 127; 255 is NaN. Signs are dropped. ``round_up`` goes away
-    from zero, else to the nearest."""
+def to_exponent(x: np.ndarray, saturate: bool, rounding: str) -> np.ndarray:
+    """Powers of two, stored as their exponent plus 127; 255 is NaN. Signs are dropped. ``rounding``: up (away
+    from zero), down, or nearest, halves up."""
     import ml_dtypes
 
     bits = np.abs(x).astype(np.float32).view(np.uint32)
     exponent = (bits >> 23).astype(np.int64)
     mantissa = bits & 0x7FFFFF
     special = exponent == 255
-    up = mantissa > 0 if round_up else (mantissa >= 0x400000)
+    up = mantissa > 0 if rounding == "up" else (mantissa >= 0x400000) & (rounding == "nearest")
     up &= ~((exponent == 0) & (mantissa <= 0x400000))
     code = exponent + np.where(up & ~special, 1, 0)
     nan = np.isnan(x) | (special & (not saturate)) | ((code > 254) & (not saturate))

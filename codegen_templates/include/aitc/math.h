@@ -245,6 +245,12 @@ AITC_FN int8_t cast_i2(T x) {
   return int8_t(((low_bits(x) & 3) ^ 2) - 2);
 }
 
+// A power of two, as FLOAT8E8M0 would hold it.
+template <bool saturate>
+AITC_FN float cast_f8e8m0(float x, RoundE8M0 round) {
+  return float8_e8m0_to_float(float_to_float8_e8m0<saturate>(x, round));
+}
+
 // saturate(round(x / scale) + zero), between the integers low and high of the type To.
 template <typename To, typename X, typename S, typename Z>
 AITC_FN To quantize(X x, S scale, Z zero, int64_t low, int64_t high) {

@@ -3,6 +3,8 @@
 //   half_t bfloat16_t                             16-bit floats; storage only, arithmetic happens in compute_t
 //   float8_e4m3_t float8_e5m2_t                   ONNX FLOAT8E4M3FN, FLOAT8E5M2
 //   float8_e4m3fnuz_t float8_e5m2fnuz_t           ONNX FLOAT8E4M3FNUZ, FLOAT8E5M2FNUZ
+//   float8_e8m0_t                                 ONNX FLOAT8E8M0: a power of two, or NaN
+//   float4_e2m1_t                                 ONNX FLOAT4E2M1, one in a byte, in its low bits
 //   bool int8_t .. uint64_t float double          as in C++; ONNX BOOL is `bool`, one byte that is 0 or 1
 //
 //   compute_t<T>                 float for the types above that are smaller than float, otherwise T
@@ -37,6 +39,12 @@ struct float8_e4m3fnuz_t {
 struct float8_e5m2fnuz_t {
   uint8_t bits;
 };
+struct float8_e8m0_t {
+  uint8_t bits;
+};
+struct float4_e2m1_t {
+  uint8_t bits;
+};
 
 template <typename A, typename B>
 constexpr bool is_same = false;
@@ -47,7 +55,7 @@ constexpr bool is_same<A, A> = true;
 template <typename T>
 constexpr bool is_small_float = is_same<T, half_t> || is_same<T, bfloat16_t> || is_same<T, float8_e4m3_t> ||
                                 is_same<T, float8_e5m2_t> || is_same<T, float8_e4m3fnuz_t> ||
-                                is_same<T, float8_e5m2fnuz_t>;
+                                is_same<T, float8_e5m2fnuz_t> || is_same<T, float8_e8m0_t> || is_same<T, float4_e2m1_t>;
 template <typename T>
 constexpr bool is_floating = is_small_float<T> || is_same<T, float> || is_same<T, double>;
 
@@ -122,6 +130,36 @@ AITC_FN uint8_t float_to_float8(float x) {
   return uint8_t(sign | code);
 }
 
+// The exponent alone: code - 127, 255 is NaN. Rounds to the nearest power of two, halves up; signs are dropped.
+AITC_FN float float8_e8m0_to_float(uint8_t code) {
+  return bits_float(code == 255 ? 0x7fc00000u : code == 0 ? 0x00400000u : uint32_t(code) << 23);
+}
+enum class RoundE8M0 { up, down, nearest };
+template <bool saturate>
+AITC_FN uint8_t float_to_float8_e8m0(float x, RoundE8M0 round) {
+  const uint32_t bits = float_bits(x) & 0x7fffffffu, exponent = bits >> 23, mantissa = bits & 0x7fffffu;
+  // A subnormal of 2^-127 or less is code 0 already.
+  const bool above = round == RoundE8M0::up ? mantissa > 0 : round == RoundE8M0::nearest && mantissa >= 0x400000u;
+  const bool up = above && !(exponent == 0 && mantissa <= 0x400000u);
+  const uint32_t code = exponent + (up ? 1u : 0u);
+  if (bits > 0x7f800000u) return 255;
+  return uint8_t(code < 255 ? code : saturate ? 254u : 255u);
+}
+
+// One sign, two exponent bits (bias 1), one mantissa bit: 0 0.5 1 1.5 2 3 4 6. Beyond 6 it saturates.
+AITC_FN float float4_e2m1_to_float(uint8_t bits) {
+  const uint32_t code = bits & 7, sign = uint32_t(bits & 8) << 28;
+  const uint32_t magnitude = code < 2 ? float_bits(0.5f * float(int(code))) : (code << 22) + (126u << 23);
+  return bits_float(sign | magnitude);
+}
+AITC_FN uint8_t float_to_float4_e2m1(float x) {
+  const uint32_t sign = float_bits(x) >> 28 & 8u;
+  const float a = bits_float(float_bits(x) & 0x7fffffffu);
+  // Halfway points, each to the even neighbour.
+  const uint32_t code = a <= 0.25f ? 0 : a < 0.75f ? 1 : a <= 1.25f ? 2 : a < 1.75f ? 3 : a <= 2.5f ? 4 : a < 3.5f ? 5 : a <= 5.0f ? 6 : 7;
+  return uint8_t(sign | code);
+}
+
 // Rounds to float so that a second rounding to a shorter type gives the same as one rounding would ("round to odd").
 AITC_FN float double_to_float_odd(double x) {
   const float nearest = float(x);
@@ -136,6 +174,8 @@ template <typename T>
 AITC_FN float small_to_float(T x) {
   if constexpr (is_same<T, half_t>) return half_to_float(x.bits);
   else if constexpr (is_same<T, bfloat16_t>) return bfloat16_to_float(x.bits);
+  else if constexpr (is_same<T, float8_e8m0_t>) return float8_e8m0_to_float(x.bits);
+  else if constexpr (is_same<T, float4_e2m1_t>) return float4_e2m1_to_float(x.bits);
   else return float8_to_float<Float8<T>>(x.bits);
 }
 
@@ -143,6 +183,8 @@ template <typename T, bool saturate>
 AITC_FN T float_to_small(float x) {
   if constexpr (is_same<T, half_t>) return T{float_to_half(x)};
   else if constexpr (is_same<T, bfloat16_t>) return T{float_to_bfloat16(x)};
+  else if constexpr (is_same<T, float8_e8m0_t>) return T{float_to_float8_e8m0<saturate>(x, RoundE8M0::nearest)};
+  else if constexpr (is_same<T, float4_e2m1_t>) return T{float_to_float4_e2m1(x)};
   else return T{float_to_float8<Float8<T>, saturate>(x)};
 }
 
