@@ -77,6 +77,12 @@ def test_overflow_of_half_precision_is_the_reference_that_is_too_large() -> None
     assert not compare("y", dt.F16, np.array([np.inf, 1], np.float16), np.array([60000.0, 1], np.float32), limit).ok
 
 
+def test_a_saturated_reference_of_zeros_is_measured_against_one() -> None:
+    zeros = np.zeros(8, np.float32)
+    assert compare("y", dt.F32, zeros + np.float32(2.5e-9), zeros, LIMIT).ok
+    assert not compare("y", dt.F32, zeros + np.float32(1e-6), zeros, LIMIT).ok
+
+
 def test_shapes_must_agree() -> None:
     report = compare("y", dt.F32, np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), LIMIT)
     assert not report.ok
