@@ -16,7 +16,8 @@ from aitc.ops.pointwise import widen
 
 @dataclass(frozen=True, slots=True)
 class AttentionAttrs:
-    """``causal`` aligns at the bottom right: query i sees keys j <= i + T - S. ``softcap`` c > 0 replaces scores s by c tanh(s / c) before the mask."""
+    """``causal`` aligns at the bottom right: query i sees keys j <= i + T - S. ``softcap`` c > 0 replaces scores s by
+    c tanh(s / c) before the mask."""
 
     scale: float
     causal: bool = False
@@ -68,5 +69,6 @@ def _flops(types: Sequence[TensorType], a: AttentionAttrs) -> Any:
 OPS.add(
     "Attention",
     Op("Attention", Kind.ATTENTION, infer_attention, attention_array, AttentionAttrs, arity=(3, 4), tolerance=4.0, flops=_flops,
-       doc="softmax(scale q k^T + mask) v on (batch, heads, length, size); keys and values may have fewer heads; the mask is additive, or bool (True keeps)"),
+       doc="softmax(scale q k^T + mask) v on (batch, heads, length, size); keys and values may have fewer heads; "
+           "the mask is additive, or bool (True keeps)"),
 )  # fmt: skip

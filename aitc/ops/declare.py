@@ -27,7 +27,6 @@ from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import DType
 from aitc.ir.graph import Graph, Value
-from aitc.ir.types import TensorType
 
 
 class Unsupported(Exception):
@@ -126,7 +125,6 @@ class Scope(Builder):
         super().__init__(graph)
         self.opset = 1
         self.wanted: tuple[bool, ...] = (True,)
-        self.output_types: tuple[TensorType | None, ...] = ()
         self.symbols: dict[str, Dim] = {} if symbols is None else symbols
         self.body: Callable[..., Any] = _no_body
         self.inline: Callable[..., Any] = _no_body

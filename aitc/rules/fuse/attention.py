@@ -276,6 +276,8 @@ def _rewrite(b: Builder, node: Node, m: _Attention) -> Value:
     k, v = _swap(b, m.k.build(b)), _swap(b, m.v) if m.transposed else m.v
     shared = 1 if k.type.rank == v.type.rank == 4 and k.shape[1] == v.shape[1] == 1 else heads  # one head for all queries
     k, v = _four(b, k, batch, shared), _four(b, v, batch, shared)
+    dtype = node.output.type.dtype  # casts in front of the product of scores are seen through: they are made up for here
+    q, k, v = (x if x.type.dtype is dtype else b.op("Cast", x, to=dtype) for x in (q, k, v))
     target = (batch, heads, q.shape[2], k.shape[2])
     mask, causal = _mask(b, m.scores.masks, target, q)
     y = b.op(
