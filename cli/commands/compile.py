@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +93,10 @@ def lines(result: Result) -> list[str]:
         return [f"{result.name}: stopped after {list(result.seconds)[-1]}"]
     files = ", ".join([*report["files"], f"{report['name']}.json", "src/"])
     launches, kernels = len(report["launches"]), report["kernels"]["files"]
+    types = Counter(node["dtype"] for node in report["nodes"])
+    ran = f" ({', '.join(f'{n} nodes in {t}' for t, n in types.most_common())})" if report["precision"] != "model" else ""
     return [
         f"{result.output}: {files}",
-        f"{', '.join(report['targets'])}, precision {report['precision']}: {launches} launches, {kernels} kernel files",
+        f"{', '.join(report['targets'])}, precision {report['precision']}{ran}: {launches} launches, {kernels} kernel files",
         f"verification {result.verification}",
     ]
