@@ -63,6 +63,8 @@ class Context:
     parameters: tuple[str, ...]
     threads: int
     call: tuple[str, ...]  # the statement(s) of the entry point
+    min_blocks: int = 0  # on a multiprocessor at once; 0: the compiler's choice
+    fast_math: bool = False  # elementary functions may err by 5e-4: all outputs have 16 bits or fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class ScratchSpec:
 
 @dataclass(frozen=True, slots=True)
 class MapSpec:
-    """A TMA descriptor parameter, see ``TensorMapArg``."""
+    """A TMA descriptor parameter, see ``TensorMapArg``. ``root`` is among the draft's ``parameters`` too (declared or not), packed or as it is."""
 
     parameter: str
     root: Value

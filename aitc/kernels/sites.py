@@ -62,6 +62,43 @@ def store_functor(
     return best[2]
 
 
+def dense_result(group: Group, start: Value, index: Index, coords: Sequence[Symbol], storage: StorageOf) -> "Matrix | None":
+    """The one output of the group as a matrix of 16-bit elements over the last two of ``coords`` that the copy engine can store; None if it is no such."""
+    outputs = output_indices(group, start, index)
+    if outputs is None or len(outputs) != 1:
+        return None
+    ((o, at),) = outputs.items()
+    s = storage(o)
+    if o.type.dtype.name not in ("f16", "bf16"):
+        return None
+    form = linear(s.at(at), tuple(coords[-2:]))
+    if form is None or form[1][1] != 1 or divisor(form[1][0]) % 8 or divisor(form[0]) % 8:
+        return None
+    return Matrix(o, s.root, form[0], *form[1])
+
+
+def result_functor(
+    group: Group,
+    start: Value,
+    index: Index,
+    coords: Sequence[Symbol],
+    parameters: Parameters,
+    storage: StorageOf,
+    signature: str,
+    *,
+    name: str = "Store",
+    comment: str = "what becomes of V neighbouring results, before they are rounded and stored",
+) -> FunctorText:
+    """As ``store_functor`` for a ``dense_result``, but it returns the results in ``out``, two neighbours at a time, and stores nothing."""
+    outputs = output_indices(group, start, index)
+    assert outputs is not None and len(outputs) == 1
+    ((o, at),) = outputs.items()
+    builder = FunctorBuilder(group.inside, coords[-1], 2, parameters, storage, {start: (index, "acc[j]")})
+    ref = builder.value(o, at)
+    builder.emit(f"out[j] = {ref.text};", False)
+    return finish(builder, name, comment, signature, "const float (&acc)[V], float (&out)[V]", (f"using result = {o.type.dtype.c};",))
+
+
 def load_functor(
     group: Group,
     v: Value,

@@ -206,14 +206,16 @@ class _Planner:
         count: dict[str, int] = {}
         for s in self.scheduled:
             d = s.draft
-            key = hashlib.sha256(repr((d.template, identity(d.context))).encode()).hexdigest()
+            short = self.target.gpu and all(o.type.dtype.bits <= 16 for o in s.group.outputs)
+            context = replace(d.context, fast_math=short)
+            key = hashlib.sha256(repr((d.template, identity(context))).encode()).hexdigest()
             if key not in seen:
                 stem = d.kernel if s.group.anchor is None else f"{d.kernel}_{s.group.anchor.op.name.lower()}"
                 count[stem] = count.get(stem, 0) + 1
                 entry = f"{stem}_{count[stem]}"
                 seen[key] = len(sources)
                 sources.append(
-                    KernelSource(entry, d.kernel, d.config, d.template, replace(d.context, entry=entry), d.context.parameters, s.group.locs)
+                    KernelSource(entry, d.kernel, d.config, d.template, replace(context, entry=entry), d.context.parameters, s.group.locs)
                 )
             else:
                 old = sources[seen[key]]
@@ -225,6 +227,7 @@ class _Planner:
         d = s.draft
         args: list[Arg] = []
         traffic: Dim = 0
+        placed: dict[int, str] = {}  # id(root) -> buffer, packed or not
         for p in d.parameters.pointers.values():
             if p.name in d.packed:
                 buffer = self._weight(f"{entry}_{p.name}", np.ascontiguousarray(d.packed[p.name]), p.root)
@@ -232,13 +235,13 @@ class _Planner:
                 buffer = self._constant(p.root)
             else:
                 buffer = self.buffer_of[id(p.root)]
+            placed[id(p.root)] = buffer
             args.append(PointerArg(p.name, p.c_type, buffer, 0, p.const))
             traffic = traffic + product(p.root.shape) * p.root.type.dtype.bytes
         for spec in d.scratch:
             args.append(PointerArg(spec.parameter, spec.c_type, self.scratch_of[n, spec.parameter], 0, False))
         for m in d.maps:
-            key = self._constant(m.root) if m.root.const is not None else self.buffer_of[id(m.root)]
-            args.append(TensorMapArg(m.parameter, m.root.type.dtype, key, m.offset, m.sizes, m.strides, m.box, m.element_strides, m.swizzle, m.im2col))
+            args.append(TensorMapArg(m.parameter, m.root.type.dtype, placed[id(m.root)], m.offset, m.sizes, m.strides, m.box, m.element_strides, m.swizzle, m.im2col))
         args += [DimArg(dim_name(name), Sum((((sym,), 1),))) for name, sym in d.parameters.dims.items()]
         by_name = {a.parameter: a for a in args}
         ordered = tuple(by_name[_parameter_name(p)] for p in d.context.parameters)

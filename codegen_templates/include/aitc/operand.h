@@ -4,12 +4,14 @@
 
 AITC_BEGIN
 
-// Which axis of a matrix lies contiguous in memory. A is (batch, M, K): K or M; B is (batch, K, N): K or N; `none`: neither has stride 1.
+// Which axis of a matrix lies contiguous in memory. A is (batch, M, K): K or M; B is (batch, K, N): K or N; `none`:
+// neither has stride 1.
 enum class Major { K, M, N, none };
 
 // Whether Shape::N is known when compiling and a multiple of V: then no row ends inside a vector of V.
 template <class P> constexpr bool is_static_member = false;
 template <> constexpr bool is_static_member<const int*> = true;
+template <> constexpr bool is_static_member<const int64_t*> = true;
 template <class Shape, int V, bool is_static> struct StaticMultiple {
   static constexpr bool value = V == 1;
 };

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from . import attention_cases, conv_cases, gemm_cases, rowwise_cases
+from . import attention_cases, conv_cases, gemm_cases, gemm_sm90_cases, rowwise_cases
 from .problem import Problem
 
 GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "gemm_sm80": gemm_cases.sm80_cases,
+    "gemm_sm90": gemm_sm90_cases.cases,
     "gemm_simt": gemm_cases.simt_cases,
     "gemv": gemm_cases.gemv_cases,
     "conv_sm80": conv_cases.sm80_cases,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .problem import RIM, Problem, Scalar, Verdict, initial_bytes, judge
+from .problem import RIM, SIZES, Map, Problem, Scalar, Verdict, initial_bytes, judge
 
 INCLUDE = Path(__file__).resolve().parents[3] / "codegen_templates" / "include"
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -19,6 +19,7 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 def build(problem: Problem, folder: Path, arch: str = "90") -> Path:
     """Compiles the problem's source to a cubin; raises RuntimeError with the compiler's words."""
     folder.mkdir(parents=True, exist_ok=True)
+    arch = problem.arch or arch
     cubin = folder / f"{problem.digest}_{arch}.cubin"
     if cubin.exists():
         return cubin
@@ -38,6 +39,15 @@ def spills(cubin: Path) -> bool:
     """Whether the compiler reported registers spilled to memory."""
     log = cubin.with_suffix(".log").read_text()
     return "bytes spill" in log and "0 bytes spill stores" not in log
+
+
+class _LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_bytes")),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint32),
+    )  # fmt: skip
 
 
 class Kernel:
@@ -62,15 +72,43 @@ class Kernel:
         holders: list[Any] = []
         left = iter(pointers)
         for argument in self.problem.arguments:
-            if isinstance(argument, Scalar):
+            if isinstance(argument, Map):
+                holders.append(self._tensor_map(argument, pointers[argument.of]))
+            elif isinstance(argument, Scalar):
                 holders.append((ctypes.c_int64 if argument.dtype == "i64" else ctypes.c_int32)(argument.value))
             else:
                 holders.append(ctypes.c_void_p(next(left)))
         return (ctypes.c_void_p * len(holders))(*[ctypes.addressof(h) for h in holders]), holders
 
+    def _tensor_map(self, m: Map, pointer: int) -> ctypes.Array[Any]:
+        room = (ctypes.c_uint64 * 32)()  # the map lies on 64 bytes
+        skip = -ctypes.addressof(room) % 64
+        out = (ctypes.c_uint64 * 16).from_buffer(room, skip)
+        rank, kind = len(m.sizes), {"f16": 6, "bf16": 9, "f32": 7}[m.dtype]
+        base = ctypes.c_void_p(pointer + m.offset * SIZES[m.dtype])
+        sizes, strides = (ctypes.c_uint64 * rank)(*m.sizes), (ctypes.c_uint64 * (rank - 1))(*m.strides)
+        steps = (ctypes.c_uint32 * rank)(*(m.steps or (1,) * rank))
+        swizzle = {0: 0, 32: 1, 64: 2, 128: 3}[m.swizzle]
+        if m.im2col is None:
+            box = (ctypes.c_uint32 * rank)(*m.box)
+            self._check(self.cuda.cuTensorMapEncodeTiled(out, kind, rank, base, sizes, strides, box, steps, 0, swizzle, 3, 0), "cuTensorMapEncodeTiled")
+            return out
+        lower, upper, channels, pixels = m.im2col
+        corners = [(ctypes.c_int * (rank - 2))(*c) for c in (lower, upper)]
+        code = self.cuda.cuTensorMapEncodeIm2col(out, kind, rank, base, sizes, strides, *corners, channels, pixels, steps, 0, swizzle, 3, 0)
+        self._check(code, "cuTensorMapEncodeIm2col")
+        if m.sizes[-1] * m.strides[-1] < 131072:  # drivers up to CUDA 13.1 set a bit that is wrong for small tensors
+            out[1] &= ~(1 << 21)
+        return out
+
     def launch(self, arguments: ctypes.Array[Any], stream: int) -> None:
         """Enqueues one launch."""
         p = self.problem
+        if p.cluster > 1:
+            attribute = (ctypes.c_uint32 * 18)(4, 0, p.cluster, 1, 1)  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            config = _LaunchConfig(p.blocks, p.grid_y, 1, p.threads, 1, 1, p.smem_bytes, stream, ctypes.addressof(attribute), 1)
+            self._check(self.cuda.cuLaunchKernelEx(ctypes.byref(config), self.function, arguments, None), f"{p.name}: cuLaunchKernelEx")
+            return
         code = self.cuda.cuLaunchKernel(self.function, p.blocks, p.grid_y, 1, p.threads, 1, 1, p.smem_bytes, ctypes.c_void_p(stream), arguments, None)
         self._check(code, f"{p.name}: cuLaunchKernel")
 

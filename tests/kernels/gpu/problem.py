@@ -77,6 +77,24 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
+class Map(Scalar):
+    """A TMA tensor map on the buffer of pointer argument `of`: sizes and boxes innermost first, `strides` in bytes of all but the innermost.
+
+    `im2col`: lower corner, upper corner, channels and pixels.
+    """
+
+    of: int = 0
+    dtype: str = "f16"
+    offset: int = 0
+    sizes: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    box: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    swizzle: int = 128
+    im2col: tuple[tuple[int, ...], tuple[int, ...], int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One kernel in one configuration on one problem."""
 
@@ -91,6 +109,9 @@ class Problem:
     """32: only where warps have 32 lanes (mma.sync); 64: only where they have 64 (MFMA); 0: anywhere."""
     grid_y: int = 1
     notes: str = ""
+    cluster: int = 1
+    arch: str = ""
+    """The compute architecture that it needs, e.g. 90a; "": any."""
 
     @property
     def digest(self) -> str:

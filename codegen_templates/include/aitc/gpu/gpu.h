@@ -1,47 +1,67 @@
 // gpu.h: the one file that tells CUDA from HIP from the emulator. Everything else under gpu/ is written in these words.
 //
-// Which back end: __CUDACC__ (nvcc) -> CUDA; AITC_EMULATOR -> tests/emulator/emulator.h (plain C++17 on the CPU); __HIP__ / __HIPCC__ -> HIP.
+// Which back end: __CUDACC__ (nvcc) -> CUDA; AITC_EMULATOR -> tests/emulator/emulator.h (plain C++17 on the CPU);
+// __HIP__ / __HIPCC__ -> HIP.
 //
 // Words (each exists on all three back ends):
 //   AITC_FN                         prefix of an inline device function, member functions included
 //   AITC_CONST_FN                   prefix of a function that also constant expressions call
-//   AITC_KERNEL(threads)            prefix of an entry point: AITC_KERNEL(128) void AITC_ENTRY(name)(...) {...}; `threads` is an upper bound
+//   AITC_KERNEL(threads[, blocks])  prefix of an entry point: AITC_KERNEL(128) void AITC_ENTRY(name)(...) {...};
+//                                   `threads` is an upper bound, `blocks` what a multiprocessor holds
 //   AITC_ENTRY(name)                the entry point's symbol: name itself on a GPU
 //   AITC_UNROLL AITC_UNROLL_4 AITC_NO_UNROLL      before a loop
 //   AITC_GRID_CONSTANT              const __grid_constant__ on CUDA
 //   warp_size                       32 or 64, a constant
-//   threadIdx blockIdx blockDim gridDim        as in CUDA; blocks of our kernels are one-dimensional (blockDim.y == blockDim.z == 1)
+//   threadIdx blockIdx blockDim gridDim        as in CUDA; blocks of our kernels are one-dimensional (blockDim.y ==
+//                                              blockDim.z == 1)
 //   thread_index() lane_index() warp_index()   int, within the block / warp / block
 //   block_barrier()                 every thread of the block; orders shared memory
 //   warp_barrier()                  every thread of the warp; orders shared memory between its lanes
-//   shuffle(v, lane) shuffle_xor(v, mask)      any trivially copyable type of 4 or 8 bytes (smaller types: convert first); whole warp takes part
+//   shuffle(v, lane) shuffle_xor(v, mask)      any trivially copyable type of 4 or 8 bytes (smaller types: convert
+//                                              first); whole warp takes part
 //   ballot(p)                       uint64_t, bit l = p of lane l
-//   shared_memory()                 char*: the dynamic shared memory of the launch, 1024-byte aligned on CUDA, 16 on HIP. There is no other: static
-//                                   __shared__ arrays are not used, so that smem_bytes of a kernel is the whole truth and the emulator can check it
-//   atomic_add atomic_max atomic_min atomic_cas    on global or shared memory; float (add), double (add), int, unsigned, int64_t, uint64_t
+//   shared_memory()                 char*: the dynamic shared memory of the launch, 1024-byte aligned on CUDA, 16 on
+//                                   HIP. There is no other: static
+//                                   __shared__ arrays are not used, so that smem_bytes of a kernel is the whole truth
+//                                   and the emulator can check it
+//   atomic_add atomic_max atomic_min atomic_cas    on global or shared memory; float (add), double (add), int,
+//                                                  unsigned, int64_t, uint64_t
 //   memory_fence()                  device-wide release / acquire fence, for arrival counters
 //   bits_float float_bits bits_double double_bits      reinterpretation, uint32_t / uint64_t
 //   AITC_GPU = 1, AITC_VECTOR_ALIGN = 16
 //   half_to_float float_to_half bfloat16_to_float float_to_bfloat16    on raw bits (uint16_t), round to nearest even
 //   floats_to_half2 floats_to_bfloat162        two floats -> uint32_t, the first in the low half
-//   copy_bytes<1|2|4|8|16n>(to, from)          one load and one store of that width (n of 16 bytes); both pointers aligned to it, 16 at most
+//   copy_bytes<1|2|4|8|16n>(to, from)          one load and one store of that width (n of 16 bytes); both pointers
+//                                              aligned to it, 16 at most
 //   store_bytes<1|2|4|8|16n>(to, from)         the same, `to` in global memory
-//   m_exp m_log m_tanh m_erf m_pow m_sin m_cos m_rsqrt m_sqrt   on float and double; m_exp2 m_fma m_rcp on float. Exact to 1-2 ulp; with AITC_FAST_MATH defined before the first
-//                                   include (files all of whose outputs have 16 bits or fewer) exp, log, tanh, erf use the special function unit: error <= 5e-4
+//   m_exp m_log m_tanh m_erf m_pow m_sin m_cos m_rsqrt m_sqrt   on float and double; m_exp2 m_fma m_rcp on float. Exact
+//   to 1-2 ulp; with AITC_FAST_MATH defined before the first
+//                                   include (files all of whose outputs have 16 bits or fewer) exp, log, tanh, erf use
+//                                   the special function unit: error <= 5e-4
 //   m_max m_min                     float; NaN if either is (ONNX Max, Relu)
-//   grid_dependency_wait()          programmatic dependent launch (sm_90 and newer, else nothing): each kernel calls it before its first read of
-//   grid_dependency_launch()        memory that another kernel wrote, and the second once its blocks need no more than they hold; without the launch
+//   grid_dependency_wait()          programmatic dependent launch (sm_90 and newer, else nothing): each kernel calls it
+//                                   before its first read of
+//   grid_dependency_launch()        memory that another kernel wrote, and the second once its blocks need no more than
+//                                   they hold; without the launch
 //                                   attribute both do nothing
-//   warp_reduce(v, op) warp_reduce<width>(v, op) block_reduce<threads>(v, op, scratch)      butterfly reductions, the result in every thread
-//   for_each<V>(count, body)        body.template operator()<V>(int64_t i) for i = 0, V, 2V .. while a whole V fits into count, then operator()<1>(i) for the rest;
-//                                   spread over the grid, grid-stride. Any grid and block; one thread for V elements is best: grid = ceil(count / V / threads)
+//   warp_reduce(v, op) warp_reduce<width>(v, op) block_reduce<threads>(v, op, scratch)      butterfly reductions, the
+//   result in every thread
+//   for_each<V>(count, body)        body.template operator()<V>(int64_t i) for i = 0, V, 2V .. while a whole V fits
+//                                   into count, then operator()<1>(i) for the rest;
+//                                   spread over the grid, grid-stride. Any grid and block; one thread for V elements is
+//                                   best: grid = ceil(count / V / threads)
 //
 // What tests/emulator/emulator.h has to provide (namespace emu, and the CUDA spellings):
-//   AITC_WARP_SIZE (32 or 64, -D, default 64), threadIdx blockIdx blockDim gridDim (as lvalues with .x .y .z of unsigned),
-//   emu::block_barrier(), emu::warp_collective(void (*resolve)(uint64_t mask, void** args), void* args, const char* what): parks `args`; when all live lanes of
-//   the warp have met there, runs resolve once with args[lane] of the lanes in mask, then lets them go on (shuffles, ballots, barriers and the matrix instructions'
-//   twins in mma_*.h are built on it), emu::lane() (int within the warp), emu::shared_memory() (char*, 1024-byte aligned, NaN-poisoned at each block's start),
-//   emu::atomic_add/atomic_max/atomic_min(T*, T) -> old value, emu::atomic_cas(T*, expected, T) -> old value, emu::memory_fence().
+//   AITC_WARP_SIZE (32 or 64, -D, default 64), threadIdx blockIdx blockDim gridDim (as lvalues with .x .y .z of
+//   unsigned),
+//   emu::block_barrier(), emu::warp_collective(void (*resolve)(uint64_t mask, void** args), void* args, const char*
+//   what): parks `args`; when all live lanes of
+//   the warp have met there, runs resolve once with args[lane] of the lanes in mask, then lets them go on (shuffles,
+//   ballots, barriers and the matrix instructions'
+//   twins in mma_*.h are built on it), emu::lane() (int within the warp), emu::shared_memory() (char*, 1024-byte
+//   aligned, NaN-poisoned at each block's start),
+//   emu::atomic_add/atomic_max/atomic_min(T*, T) -> old value, emu::atomic_cas(T*, expected, T) -> old value,
+//   emu::memory_fence().
 #pragma once
 #include <stdint.h>
 
@@ -59,7 +79,7 @@
 #endif
 #define AITC_FN inline
 #define AITC_CONST_FN constexpr
-#define AITC_KERNEL(threads) extern "C"
+#define AITC_KERNEL(...) extern "C"
 #define AITC_UNROLL
 #define AITC_UNROLL_4
 #define AITC_NO_UNROLL
@@ -69,7 +89,7 @@
 #define AITC_WARP_SIZE 32
 #define AITC_FN __device__ __forceinline__
 #define AITC_CONST_FN __host__ __device__ constexpr
-#define AITC_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
+#define AITC_KERNEL(...) extern "C" __global__ __launch_bounds__(__VA_ARGS__)
 #define AITC_UNROLL _Pragma("unroll")
 #define AITC_UNROLL_4 _Pragma("unroll 4")
 #define AITC_NO_UNROLL _Pragma("unroll 1")
@@ -80,7 +100,7 @@
 #define AITC_WARP_SIZE 64
 #define AITC_FN __device__ __forceinline__
 #define AITC_CONST_FN __host__ __device__ constexpr
-#define AITC_KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
+#define AITC_KERNEL(...) extern "C" __global__ __launch_bounds__(__VA_ARGS__)
 #define AITC_UNROLL _Pragma("unroll")
 #define AITC_UNROLL_4 _Pragma("unroll 4")
 #define AITC_NO_UNROLL _Pragma("nounroll")
@@ -408,7 +428,8 @@ template <int width = warp_size, class T, class Op> AITC_FN T warp_reduce(T v, O
   for (int mask = width / 2; mask > 0; mask /= 2) v = op(v, shuffle_xor(v, mask));
   return v;
 }
-// Reduces over the block of `threads` threads (a multiple of warp_size); every thread gets the result. `scratch`: threads / warp_size elements of shared
+// Reduces over the block of `threads` threads (a multiple of warp_size); every thread gets the result. `scratch`:
+// threads / warp_size elements of shared
 // memory, free again after the next block_barrier(); two calls in a row need two scratch areas or a barrier between.
 template <int threads, class T, class Op> AITC_FN T block_reduce(T v, Op op, T* scratch) {
   constexpr int warps = threads / warp_size;

@@ -1,0 +1,197 @@
+"""What the Hopper kernels share: tiles, tensor maps of operands, and a machine model (include/aitc/gpu/{product,split}_sm90.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from aitc.ir.dim import Dim, Symbol, bounds, ceildiv, divisor, hint, min_, mul, product, round_up
+from aitc.kernels import kernel as k
+from aitc.kernels.sites import Matrix, linear
+from aitc.targets.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Sm90Tile:
+    """``TileSm90<BM, BN, stages, cluster_m, cluster_n, ping_pong>`` of product_sm90.h."""
+
+    BM: int
+    BN: int
+    stages: int
+    cluster_m: int = 1
+    cluster_n: int = 1
+    ping_pong: bool = False
+
+    def __str__(self) -> str:
+        return f"{'p' if self.ping_pong else 'c'}{self.BM}x{self.BN}_s{self.stages}_x{self.cluster_m}{self.cluster_n}"
+
+    @property
+    def text(self) -> str:
+        return f"TileSm90<{self.BM}, {self.BN}, {self.stages}, {self.cluster_m}, {self.cluster_n}, {str(self.ping_pong).lower()}>"
+
+    @property
+    def groups(self) -> int:
+        return 2 if self.ping_pong or self.BM == 256 else self.BM // 64
+
+    @property
+    def threads(self) -> int:
+        return 128 * (self.groups + 1)
+
+    @property
+    def cluster(self) -> int:
+        return self.cluster_m * self.cluster_n
+
+    @property
+    def smem_bytes(self) -> int:
+        return self.stages * ((self.BM + self.BN) * 128 + 16) + 16 + self.groups * 4 * 4096
+
+    @property
+    def slices(self) -> tuple[int, int]:
+        """Rows of A and of B that one block loads."""
+        return self.BM // self.cluster_n, self.BN // self.cluster_m
+
+    def blocks(self, M: Dim, N: Dim, batch: Dim, target: Target) -> Dim:
+        tiles = product((ceildiv(M, self.BM * self.cluster_m), ceildiv(N, self.BN * self.cluster_n), batch))
+        return mul(min_(tiles, target.units // self.cluster), self.cluster)
+
+
+@dataclass(frozen=True, slots=True)
+class Sm90Split:
+    """``SplitTileSm90<BM, BN, stages, split, rows>`` of split_sm90.h; ``rows`` 0: all of BM."""
+
+    BM: int
+    BN: int
+    stages: int
+    split: int
+    rows: int = 0
+
+    def __str__(self) -> str:
+        return f"k{self.BM}x{self.BN}_s{self.stages}_{self.split}"
+
+    @property
+    def text(self) -> str:
+        return f"SplitTileSm90<{self.BM}, {self.BN}, {self.stages}, {self.split}, {self.rows or self.BM}>"
+
+    @property
+    def threads(self) -> int:
+        return 2 * self.BM + 32
+
+    @property
+    def cluster(self) -> int:
+        return self.split
+
+    @property
+    def smem_bytes(self) -> int:
+        return self.stages * ((self.BM + self.BN) * 128 + 16) + self.BM * self.BN * 4
+
+    @property
+    def slices(self) -> tuple[int, int]:
+        return self.rows or self.BM, self.BN
+
+    def blocks(self, M: Dim, N: Dim, batch: Dim, target: Target) -> Dim:
+        return product((ceildiv(M, self.BM), ceildiv(N, self.BN), batch, self.split))
+
+
+TILES = (
+    Sm90Tile(128, 256, 4, 2), Sm90Tile(128, 256, 4), Sm90Tile(128, 192, 4, 2, 1, True), Sm90Tile(128, 192, 4, 1, 1, True),
+    Sm90Tile(128, 128, 6, 2, 1, True), Sm90Tile(128, 128, 6, 1, 1, True), Sm90Tile(128, 128, 6, 2), Sm90Tile(128, 128, 6), Sm90Tile(128, 192, 4),
+    Sm90Tile(128, 64, 8, 1, 1, True), Sm90Tile(128, 64, 8), Sm90Tile(64, 128, 8), Sm90Tile(64, 64, 12), Sm90Tile(64, 256, 5), Sm90Tile(256, 128, 4),
+    Sm90Tile(64, 128, 6, 1, 1, True),
+)  # fmt: skip
+DENSE_TILES = (Sm90Tile(128, 160, 5), Sm90Tile(128, 168, 5))
+"""Only where the copy engine stores: they write some columns twice."""
+SPLITS = (
+    Sm90Split(64, 64, 6, 4), Sm90Split(64, 64, 12, 2), Sm90Split(64, 64, 6, 2), Sm90Split(64, 64, 6, 8), Sm90Split(64, 64, 12, 1), Sm90Split(64, 64, 6, 1),
+    Sm90Split(64, 32, 8, 2), Sm90Split(64, 32, 8, 4), Sm90Split(128, 64, 6, 2), Sm90Split(128, 64, 6, 4), Sm90Split(64, 128, 6, 2), Sm90Split(64, 128, 6, 4),
+    Sm90Split(128, 128, 4, 2), Sm90Split(128, 128, 4, 4),
+)  # fmt: skip
+
+
+def tile_us(config: Sm90Tile | Sm90Split, batch: int, M: int, N: int, k_blocks: int, rate_tflops: float, bytes_: float, target: Target) -> float:
+    """Time of a product: per K-block of a tile the larger of multiplying and of filling shared memory, plus what is exposed.
+
+    Calibrated on one H200: a multiprocessor fills 109 bytes a ns alone, all together 9900; 3 µs of launch, first bytes and last stores.
+    """
+    units = max(target.units, 1)
+    rate = rate_tflops * 1e6 / units  # of one multiprocessor, flops a µs
+    compute = 2.0 * config.BM * config.BN * 64 / rate
+    memory = bytes_ / target.gbps * 1e-3
+    if isinstance(config, Sm90Split):
+        blocks = batch * ceil(M / config.BM) * ceil(N / config.BN) * config.split
+        resident = max(1, min(target.smem_bytes // (config.smem_bytes + 1024), 2048 // config.threads))
+        busy = min(blocks, units)
+        shared = min(resident, ceil(blocks / units))
+        fill = (config.slices[0] + config.BN) * 0.128 / min(109.0, 9900.0 / busy) * shared
+        waves = ceil(blocks / (units * resident))
+        steps = ceil(k_blocks / config.split)
+        return target.launch_us + max(waves * (steps * max(compute * shared, fill) + 1.3) + 0.7, memory) + (0.0 if config.split == 1 else 0.15 * config.split)
+    tiles = batch * ceil(M / (config.BM * config.cluster_m)) * ceil(N / (config.BN * config.cluster_n)) * config.cluster
+    slots = units // config.cluster * config.cluster
+    busy = min(tiles, slots)
+    traffic = (config.BM / config.cluster_n + config.BN / config.cluster_m) * 0.128
+    step = max(compute, traffic / min(109.0, 9900.0 / busy))
+    store = 0.5 + config.BM * config.BN / 32768 * 0.9
+    waves = ceil(tiles / slots)
+    if config.ping_pong:
+        body = waves * max(k_blocks * step, store) + store
+    else:
+        body = waves * (k_blocks * step + store)
+    return target.launch_us + 1.3 + (0.2 if config.cluster > 1 else 0.0) + max(body, memory)
+
+
+def batch_stride(m: Matrix, batch: Symbol) -> tuple[Dim, Dim] | None:
+    """``(offset, stride)`` of a matrix whose start is linear in the batch coordinate."""
+    form = linear(m.rest, (batch,))
+    return None if form is None else (form[0], form[1][0])
+
+
+def copyable(m: Matrix, batch: Symbol) -> str:
+    """Why the copy engine cannot read (or write) a matrix of 16-bit elements; "" if it can."""
+    start = batch_stride(m, batch)
+    if start is None:
+        return "the batches of an operand do not lie at one stride"
+    if m.stride_col != 1 and m.stride_row != 1:
+        return "an operand's elements do not lie side by side"
+    other = m.stride_row if m.stride_col == 1 else m.stride_col
+    if divisor(start[0]) % 8 or divisor(start[1]) % 8 or divisor(other) % 8:
+        return "rows of an operand do not begin on 16 bytes"
+    if isinstance(other, int) and other <= 0:
+        return "rows of an operand overlap"
+    return ""
+
+
+def positive(d: Dim) -> bool:
+    return bounds(d)[0] > 0
+
+
+def operand_map(parameter: str, m: Matrix, batch: Symbol, rows: Dim, cols: Dim, batches: Dim, box_rows: int) -> tuple[k.MapSpec, bool, bool]:
+    """The map of a (rows, cols) operand: (map, whether rows are contiguous, whether it differs between batches). ``box_rows`` where columns are contiguous."""
+    start = batch_stride(m, batch)
+    assert start is not None
+    offset, stride = start
+    transposed = m.stride_col != 1
+    other = m.stride_col if transposed else m.stride_row
+    inner, outer = (rows, cols) if transposed else (cols, rows)
+    batched = stride != 0
+    pitch = stride if batched else round_up(mul(outer, other), 8)
+    return (
+        k.MapSpec(parameter, m.root, offset, (inner, outer, batches if batched else 1), (mul(other, 2), mul(pitch, 2)),
+                  (64, 64 if transposed else box_rows, 1), (1, 1, 1)),
+        transposed, batched,
+    )  # fmt: skip
+
+
+def result_map(parameter: str, m: Matrix, batch: Symbol, M: Dim, N: Dim, batches: Dim) -> k.MapSpec:
+    """The map of the results, in boxes of 16 rows and 64 columns."""
+    start = batch_stride(m, batch)
+    assert start is not None
+    offset, stride = start
+    pitch = stride if stride != 0 else mul(M, m.stride_row)
+    return k.MapSpec(parameter, m.root, offset, (N, M, batches), (mul(m.stride_row, 2), mul(pitch, 2)), (64, 16, 1), (1, 1, 1))
+
+
+MAP = "AITC_GRID_CONSTANT CUtensorMap {}"
+
+
+def hinted(*dims: Dim) -> tuple[int, ...]:
+    return tuple(hint(d) for d in dims)

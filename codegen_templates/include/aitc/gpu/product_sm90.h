@@ -1,0 +1,251 @@
+// product_sm90.h: the matrix product that gemm_sm90.h and conv_sm90.h are made of: D(M,N) = epilogue(A(M,K) B(K,N)) by wgmma, operands of 2 bytes, sums in float.
+//
+// A persistent block for each multiprocessor. A producer thread streams K-blocks of A and B through a ring of shared-memory stages; one to three warpgroups multiply them, take
+// their registers through the epilogue and store.
+//   together    the warpgroups split the rows of one tile
+//   ping-pong   two take turns with whole tiles, so that one multiplies while the other is in its epilogue
+// The blocks of a cluster take tiles below (cluster_m) or beside (cluster_n) each other and share B or A: each loads a slice and multicasts it.
+//
+//   TileSm90<BM, BN, stages, cluster_m, cluster_n, ping_pong, blocks>
+//     BM 64, 128, 192 or 256 (192: three warpgroups together), BN a multiple of 8 from 64 to 256, `blocks` on a multiprocessor. threads = 128 * (groups + 1)
+//     smem_bytes = stages * ((BM + BN) * 128 + 16) + 16 + groups * 4 * 4096
+//   Source (of A, of B)
+//     using type; Step (default: the first K-block; next()), Place; place(int batch, int first_row); load<rows>(uint32_t to, Place, Step, uint32_t barrier, uint16_t mask):
+//     `rows` rows of the K-block, at 128 bytes each (K-major) or in 64-column blocks of 64 k (M- or N-major); mask 0: no multicast. static constexpr bool transposed: M- or N-major;
+//     constant: no kernel writes it
+//   Store: either operator()<V>(batch, row, col, const float (&acc)[V]), which stores by itself; or, if the results are one dense matrix of 16-bit elements, a functor with
+//     `using result = half_t` and operator()<V>(batch, row, col, const float (&acc)[V], float (&out)[V]): these are rounded and go to memory by the copy engine, through map_d
+#pragma once
+#include "aitc/gpu/mma_sm90.h"
+#include "aitc/operand.h"
+
+AITC_BEGIN
+
+template <int BM_, int BN_, int Stages, int ClusterM = 1, int ClusterN = 1, bool PingPong = false, int Blocks = 1> struct TileSm90 {
+  static constexpr int BM = BM_, BN = BN_, BK = 64, stages = Stages, cluster_m = ClusterM, cluster_n = ClusterN, cluster = ClusterM * ClusterN, blocks = Blocks;
+  static constexpr bool ping_pong = PingPong;
+  static constexpr int groups = PingPong || BM == 256 ? 2 : BM / 64;  // math warpgroups
+  static constexpr int WM = PingPong ? BM : BM / groups;              // rows of a tile that one of them computes
+  static constexpr int threads = 128 * (groups + 1);
+  static constexpr int producer_registers = groups == 3 ? 32 : 40, math_registers = groups == 3 ? 160 : 232;
+  static constexpr bool moves_registers = groups > 1 && Blocks == 1;
+  static constexpr int slice_a = BM / ClusterN, slice_b = BN / ClusterM;  // rows that one block loads and multicasts
+  static constexpr int bytes_a = BM * 128, bytes_b = BN * 128, patch_bytes = 4096;
+  static constexpr int smem_bytes = Stages * (bytes_a + bytes_b + 16) + 16 + groups * 4 * patch_bytes;
+  static_assert(WM % 64 == 0 && BN % 8 == 0 && BN >= 64 && BN <= 256 && slice_a % 8 == 0 && slice_b % 8 == 0, "TileSm90");
+};
+
+// Tiles in bands of 8 tile rows, down each column of a band first: what runs at one time shares rows of A and of B.
+struct TileOrder {
+  int rows, cols;
+  static constexpr int band = 8;
+  AITC_FN int count() const { return rows * cols; }
+  AITC_FN void at(int i, int& row, int& col) const {
+    const int first = i / (band * cols) * band, height = min_of(band, rows - first), r = i - first * cols;
+    row = first + r % height, col = r / height;
+  }
+};
+
+template <class Store, class = void> struct StoreResult {
+  static constexpr bool returns = false;
+  using type = half_t;
+};
+template <class Store> struct StoreResult<Store, decltype(void(sizeof(typename Store::result)))> {
+  static constexpr bool returns = true;
+  using type = typename Store::result;
+};
+
+// 8 columns of a row through a functor that stores; `exact`: N is a multiple of its width.
+template <bool exact, class Store> AITC_FN void store_row(const Store& store, int batch, int64_t row, int64_t col, int64_t col_end, const float (&x)[8]) {
+  constexpr int W = min_of(8, Store::width);
+  AITC_UNROLL
+  for (int j = 0; j < 8; j += W) {
+    if (exact ? col + j < col_end : col + j + W <= col_end) {
+      float part[W];
+      AITC_UNROLL
+      for (int e = 0; e < W; ++e) part[e] = x[j + e];
+      store.template operator()<W>(batch, row, col + j, part);
+    } else if (!exact) {
+      AITC_UNROLL
+      for (int e = 0; e < W; ++e)
+        if (col + j + e < col_end) {
+          const float one[1] = {x[j + e]};
+          store.template operator()<1>(batch, row, col + j + e, one);
+        }
+    }
+  }
+}
+
+// 16 rows and 64 columns of a warp's accumulators to memory. `inside`: no column lies at or behind N unless all do.
+template <bool inside, bool exact, class Store>
+AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, int N, uint32_t patch, char* patch_pointer, const Store& store, const CUtensorMap& map_d) {
+  const int lane = lane_index(), r = lane / 4, t = lane % 4;
+  if constexpr (StoreResult<Store>::returns) {
+    using R = typename StoreResult<Store>::type;
+    uint32_t packed[8][2];
+    AITC_UNROLL
+    for (int j = 0; j < 8; ++j)
+      AITC_UNROLL
+      for (int h = 0; h < 2; ++h) {  // what is computed for places outside is not stored: any place inside will do
+        const int64_t at = min_of(row + r + 8 * h, M - 1);
+        const int64_t column = inside ? int64_t(col + t * 2) + 8 * j : int64_t(min_of(col + t * 2 + 8 * j, N - 2));
+        const float x[2] = {acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]};
+        float y[2];
+        store.template operator()<2>(batch, at, column, x, y);
+        packed[j][h] = pack<R>(y[0], y[1]);
+      }
+    if (lane == 0) bulk_wait_read<1>();  // the store before the last has read this half of the patch
+    warp_barrier();
+    const int target = lane % 16, unit = lane / 16;  // the row this lane addresses, and which of two 16-byte units
+    AITC_UNROLL
+    for (int j = 0; j < 8; j += 2) stmatrix(patch + uint32_t(target * 128 + ((j + unit) ^ (target % 8)) * 16), packed[j][0], packed[j][1], packed[j + 1][0], packed[j + 1][1]);
+    fence_async_proxy();
+    warp_barrier();
+    if (lane == 0) tma_store(map_d, col, row, batch, patch), bulk_commit();
+  } else {
+    // (16,64) floats: 16-byte unit u of row r lies at (u % 2 * 8 + u / 2) ^ (r % 8), so that neither side meets a bank twice.
+    float* floats = reinterpret_cast<float*>(patch_pointer);
+    const auto place = [](int row, int unit) { return row * 64 + ((unit % 2 * 8 + unit / 2) ^ (row % 8)) * 4; };
+    warp_barrier();
+    AITC_UNROLL
+    for (int j = 0; j < 8; ++j)
+      AITC_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const Vec<float, 2> pair{acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]};
+        aitc::store<2>(floats + place(r + 8 * h, 2 * j + t / 2) + t % 2 * 2, pair);
+      }
+    warp_barrier();
+    AITC_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int target = i * 4 + lane / 8, unit = lane % 8 * 2, column = col + lane % 8 * 8;
+      const auto low = load<4>(floats + place(target, unit)), high = load<4>(floats + place(target, unit + 1));
+      const float x[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
+      if (row + target < M && column < N) store_row<exact>(store, batch, row + target, column, N, x);
+    }
+  }
+}
+
+// Blocks: the smaller of the tiles (rounded up to whole clusters) and what the device holds.
+template <class Tile, class Shape, class SourceA, class SourceB, class Store>
+AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, const Store& store, const CUtensorMap& map_d, int batches, int M, int N, int k_blocks) {
+  using T = typename SourceA::type;
+  constexpr int BM = Tile::BM, BN = Tile::BN, Stages = Tile::stages, Groups = Tile::groups;
+  constexpr int Cluster = Tile::cluster, ClusterM = Tile::cluster_m, ClusterN = Tile::cluster_n;
+  constexpr bool returns = StoreResult<Store>::returns;
+  constexpr bool inside = static_multiple<Shape, 64> && BN % 64 == 0, exact = static_multiple<Shape, Store::width>;
+  const uint32_t tiles_a = to_shared(shared_memory());        // [Stages][BM][64], swizzled
+  const uint32_t tiles_b = tiles_a + Stages * Tile::bytes_a;  // [Stages][BN][64]
+  const uint32_t patches = tiles_b + Stages * Tile::bytes_b;  // [warps][4096]
+  const uint32_t full = patches + Groups * 4 * Tile::patch_bytes, empty = full + 8 * Stages, turns = empty + 8 * Stages;
+  const int group = shuffle(thread_index() / 128, 0), warp = shuffle(thread_index() / 32 % 4, 0), lane = lane_index();
+  const int rank = Cluster > 1 ? int(cluster_rank()) : 0, rank_m = rank % ClusterM, rank_n = rank / ClusterM;
+
+  if (thread_index() == 0) {
+    for (int s = 0; s < Stages; ++s) {
+      barrier_init(full + 8 * s, 1);  // the producer; and the bytes it expects
+      barrier_init(empty + 8 * s, Cluster * 4 * (Tile::ping_pong ? 1 : Groups));  // every warp that reads the stage
+    }
+    barrier_init(turns, 4), barrier_init(turns + 8, 4);
+    fence_barrier_init();
+    source_a.prefetch(), source_b.prefetch();
+    if (returns) tma_prefetch(map_d);
+  }
+  block_barrier();
+  if (Cluster > 1) cluster_arrive_relaxed(), cluster_wait();
+  grid_launch_next();
+
+  const TileOrder tiles{ceil_div(M, BM * ClusterM), ceil_div(N, BN * ClusterN)};
+  const int per_batch = tiles.count(), count = per_batch * batches;
+  const int first = int(blockIdx.x) / Cluster, stride = int(gridDim.x) / Cluster;
+  const auto locate = [&](int t, int& batch, int& m, int& n) {
+    int i, j;
+    batch = t / per_batch;
+    tiles.at(t - batch * per_batch, i, j);
+    m = (i * ClusterM + rank_m) * BM, n = (j * ClusterN + rank_n) * BN;
+  };
+  Ring<Stages> ring;
+
+  if (group == Groups) {  // ---- producer ----
+    if constexpr (Tile::moves_registers) registers_give<Tile::producer_registers>();
+    if (warp == 0 && lane == 0) {
+      grid_wait_previous();
+      uint16_t row_mask = 0, column_mask = 0;
+      if (ClusterN > 1) for (int i = 0; i < ClusterN; ++i) row_mask = uint16_t(row_mask | 1 << (rank_m + i * ClusterM));
+      if (ClusterM > 1) for (int i = 0; i < ClusterM; ++i) column_mask = uint16_t(column_mask | 1 << (i + rank_n * ClusterM));
+      for (int t = first; t < count; t += stride) {
+        int batch, m, n;
+        locate(t, batch, m, n);
+        const auto place_a = source_a.place(batch, m + rank_n * Tile::slice_a);
+        const auto place_b = source_b.place(batch, n + rank_m * Tile::slice_b);
+        typename SourceA::Step step(source_a);
+        for (int k = 0; k < k_blocks; ++k, ring.next(), step.next(source_a)) {
+          const int s = ring.stage;
+          const uint32_t ready = full + 8 * s;
+          barrier_wait(empty + 8 * s, ring.parity ^ 1);
+          barrier_expect(ready, Tile::bytes_a + Tile::bytes_b);
+          source_a.template load<Tile::slice_a>(tiles_a + s * Tile::bytes_a + rank_n * Tile::slice_a * 128, place_a, step, ready, row_mask);
+          source_b.template load<Tile::slice_b>(tiles_b + s * Tile::bytes_b + rank_m * Tile::slice_b * 128, place_b, step, ready, column_mask);
+        }
+      }
+    }
+    warp_barrier();
+  } else {  // ---- math ----
+    if constexpr (Tile::moves_registers) registers_take<Tile::math_registers>();
+    grid_wait_previous();
+    const uint32_t patch = patches + uint32_t((group * 4 + warp) * Tile::patch_bytes);
+    char* patch_pointer = shared_memory() + Stages * (Tile::bytes_a + Tile::bytes_b) + (group * 4 + warp) * Tile::patch_bytes;
+    const int group_row = Tile::ping_pong ? 0 : group * Tile::WM;
+    const auto release = [&](int stage) {  // this warp has read the stage: tell every producer that writes it
+      if (Cluster == 1 && lane == 0) barrier_arrive(empty + 8 * stage);
+      if (Cluster > 1 && lane < Cluster) barrier_arrive(empty + 8 * stage, uint32_t(lane));
+    };
+    // Patches of 64 columns; the last begins at BN - 64. Stores by the copy engine may write a few columns twice.
+    constexpr int Across = ceil_div(BN, 64), Patches = Tile::WM / 64 * Across;
+    static_assert(BN % 64 == 0 || returns, "a width that 64 does not divide writes some columns twice");
+    int turn = 0, slot = 0;
+    for (int t = first; t < count; t += stride, ++turn) {
+      if (Tile::ping_pong && turn % 2 != group) {
+        ring.skip(k_blocks);
+        continue;
+      }
+      // A wait tells a phase only from the one before it: nobody may wait for stages a whole ring ahead, so the groups take turns, each beginning when the other has seen its
+      // last stage.
+      if (Tile::ping_pong) barrier_wait(turns + 8 * group, uint32_t(turn / 2 + group + 1) & 1);
+      float acc[Tile::WM / 64][BN / 2];
+      for (int k = 0, before = 0; k < k_blocks; ++k, before = ring.stage, ring.next()) {
+        barrier_wait(full + 8 * ring.stage, ring.parity);
+        const uint32_t at_a = tiles_a + ring.stage * Tile::bytes_a + group_row * 128, at_b = tiles_b + ring.stage * Tile::bytes_b;
+        const uint64_t a = SourceA::transposed ? matrix_descriptor_transposed(at_a, 8192) : matrix_descriptor(at_a);
+        const uint64_t b = SourceB::transposed ? matrix_descriptor_transposed(at_b, 8192) : matrix_descriptor(at_b);
+        wgmma_fence();
+        AITC_UNROLL
+        for (int kk = 0; kk < 4; ++kk)
+          AITC_UNROLL
+          for (int i = 0; i < Tile::WM / 64; ++i)
+            wgmma<T, BN, SourceA::transposed, SourceB::transposed>(acc[i], a + (SourceA::transposed ? 128 : 2) * kk + 512 * i, b + (SourceB::transposed ? 128 : 2) * kk, k | kk);
+        wgmma_commit();
+        wgmma_wait<1>();  // the products of the stage before are done
+        if (k > 0) release(before);
+      }
+      if (Tile::ping_pong && lane == 0) barrier_arrive(turns + 8 * (group ^ 1));
+      int batch, m, n;
+      locate(t, batch, m, n);
+      m += group_row + warp * 16;
+      wgmma_wait_all(acc);
+      release(ring.stage == 0 ? Stages - 1 : ring.stage - 1);
+      AITC_UNROLL
+      for (int p = 0; p < Patches; ++p) {
+        const int row = m + p / Across * 64, column = p % Across == Across - 1 ? BN - 64 : p % Across * 64;
+        if (n + column < N && row < M) {
+          store_patch<inside, exact>(acc[p / Across] + column / 2, batch, row, n + column, M, N, returns ? patch + uint32_t(slot * 2048) : patch, patch_pointer, store, map_d);
+          slot ^= 1;
+        }
+      }
+    }
+    if (returns && lane == 0) bulk_wait_read<0>();
+    warp_barrier();
+  }
+  if (Cluster > 1) cluster_arrive_relaxed(), cluster_wait();  // no block leaves while its peers still signal its barriers
+}
+
+AITC_END

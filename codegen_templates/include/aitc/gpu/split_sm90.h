@@ -1,0 +1,120 @@
+// split_sm90.h: the product of product_sm90.h when its tiles are too few to fill the device. The blocks of a cluster split K, send their partial rows to the block that owns
+// them through distributed shared memory, and each adds up, finishes and stores its share. One launch, no workspace, a fixed order of addition.
+//
+//   SplitTileSm90<BM, BN, stages, split, rows = BM>
+//     BM 64 or 128; BN a multiple of 32 up to 256 (of 64 for a transposed B); split 1, 2, 4 or 8 blocks a cluster; rows: of A in a tile that exist (the box of its map, a multiple
+//     of 8): the products of the others are never stored. threads = BM / 16 * 32 + 32, smem_bytes = stages * ((BM + BN) * 128 + 16) + BM * BN * 4, cluster = split
+//   Source: as in product_sm90.h; Step(source, first) begins at K-block `first`. Store: operator()<V>(batch, row, col, const float (&acc)[V])
+// Blocks: ceil(M / BM) * ceil(N / BN) * batches * split. Weights (a constant B) are fetched before the kernel before this one has ended.
+#pragma once
+#include "aitc/gpu/product_sm90.h"
+
+AITC_BEGIN
+
+template <int BM_, int BN_, int Stages, int Split, int Rows = BM_> struct SplitTileSm90 {
+  static constexpr int BM = BM_, BN = BN_, stages = Stages, split = Split, rows = Rows;
+  static constexpr int warps = BM / 16, threads = 32 * warps + 32;  // math warps, and the producer
+  static constexpr int bytes_a = BM * 128, bytes_b = BN * 128, bytes_parts = BM * BN * 4;
+  static constexpr int bands = BM / 8 / Split;  // a block finishes this many of the tile's 8-row bands
+  static constexpr int smem_bytes = Stages * (bytes_a + bytes_b + 16) + bytes_parts;
+  static_assert(BM % 64 == 0 && BN % 32 == 0 && Rows % 8 == 0 && BM / 8 % Split == 0, "SplitTileSm90");
+};
+
+template <class Tile, class Shape, class SourceA, class SourceB, class Store>
+AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const Store& store, int M, int N, int k_blocks) {
+  using T = typename SourceA::type;
+  constexpr int BM = Tile::BM, BN = Tile::BN, Stages = Tile::stages, Split = Tile::split, Bands = Tile::bands, Warps = Tile::warps;
+  constexpr bool exact = static_multiple<Shape, Store::width>;
+  const uint32_t tiles_a = to_shared(shared_memory()), tiles_b = tiles_a + Stages * Tile::bytes_a;
+  const uint32_t parts = tiles_b + Stages * Tile::bytes_b;  // [Split][Bands][BN / 8] 8x8 float matrices
+  const uint32_t full = parts + Tile::bytes_parts, empty = full + 8 * Stages;
+  const int warp = shuffle(thread_index() / 32, 0), lane = lane_index();
+  const int rank = Split > 1 ? int(cluster_rank()) : 0;
+  const int m_tiles = ceil_div(M, BM), per_batch = m_tiles * ceil_div(N, BN), block = int(blockIdx.x) / Split, batch = block / per_batch, tile = block - batch * per_batch;
+  const int m = tile % m_tiles * BM, n = tile / m_tiles * BN;
+  const int first = k_blocks * rank / Split, count = k_blocks * (rank + 1) / Split - first;
+  const int early = SourceB::constant ? min_of(Stages, count) : 0;
+  const auto place_b = source_b.place(batch, n);
+  const auto load_b = [&](int s, const typename SourceA::Step& step) {
+    barrier_expect(full + 8 * s, Tile::rows * 128 + Tile::bytes_b);
+    source_b.template load<BN>(tiles_b + s * Tile::bytes_b, place_b, step, full + 8 * s, 0);
+  };
+
+  grid_launch_next();
+  if (warp == Warps && lane == 0) {  // the producer sets up and begins alone: weights wait for no earlier kernel
+    for (int s = 0; s < Stages; ++s) barrier_init(full + 8 * s, 1), barrier_init(empty + 8 * s, Warps);
+    fence_barrier_init();
+    typename SourceA::Step step(source_a, first);
+    for (int k = 0; k < early; ++k, step.next(source_a)) load_b(k, step);
+  }
+  block_barrier();
+  if (Split > 1) cluster_arrive_relaxed();
+
+  float acc[1][BN / 2];
+  Ring<Stages> ring;
+  if (warp == Warps) {  // ---- producer ----
+    if (lane == 0) {
+      const auto place_a = source_a.place(batch, m);
+      typename SourceA::Step step(source_a, first);
+      grid_wait_previous();
+      for (int k = 0; k < count; ++k, ring.next(), step.next(source_a)) {
+        const int s = ring.stage;
+        if (k >= early) barrier_wait(empty + 8 * s, ring.parity ^ 1), load_b(s, step);
+        source_a.template load<Tile::rows>(tiles_a + s * Tile::bytes_a, place_a, step, full + 8 * s, 0);
+      }
+    }
+    warp_barrier();
+  } else {  // ---- math ----
+    grid_wait_previous();
+    if (count == 0)
+      AITC_UNROLL
+      for (int i = 0; i < BN / 2; ++i) acc[0][i] = 0;
+    for (int k = 0, before = 0; k < count; ++k, before = ring.stage, ring.next()) {
+      barrier_wait(full + 8 * ring.stage, ring.parity);
+      const uint32_t at_a = tiles_a + ring.stage * Tile::bytes_a + warp / 4 * 8192, at_b = tiles_b + ring.stage * Tile::bytes_b;
+      const uint64_t a = SourceA::transposed ? matrix_descriptor_transposed(at_a, 8192) : matrix_descriptor(at_a);
+      const uint64_t b = SourceB::transposed ? matrix_descriptor_transposed(at_b, 8192) : matrix_descriptor(at_b);
+      wgmma_fence();
+      AITC_UNROLL
+      for (int kk = 0; kk < 4; ++kk)
+        wgmma<T, BN, SourceA::transposed, SourceB::transposed>(acc[0], a + (SourceA::transposed ? 128 : 2) * kk, b + (SourceB::transposed ? 128 : 2) * kk, k | kk);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (k > 0 && lane == 0) barrier_arrive(empty + 8 * before);
+    }
+    wgmma_wait_all(acc);
+  }
+
+  if (Split > 1) cluster_wait();  // every block of the cluster runs
+  if (warp < Warps)
+    AITC_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int band = warp * 2 + h;  // rows m + 8 * band ...
+      if (m + band * 8 >= M) continue;
+      const uint32_t own = parts + uint32_t(((rank * Bands + band % Bands) * (BN / 8) * 32 + lane) * 8);
+      const uint32_t to = peer_address(own, uint32_t(band / Bands));
+      AITC_UNROLL
+      for (int j = 0; j < BN / 8; ++j) store_peer(to + j * 256, float2{acc[0][4 * j + 2 * h], acc[0][4 * j + 2 * h + 1]});
+    }
+  if (Split > 1) cluster_arrive(), cluster_wait();
+  else block_barrier();
+  if (warp == Warps) return;
+  constexpr int Items = ceil_div(Bands * (BN / 32), Warps);  // an item: one row of 8 columns for each lane
+  AITC_UNROLL
+  for (int i = 0; i < Items; ++i) {
+    const int item = i * Warps + warp, band = item / (BN / 32), unit = item % (BN / 32) * 4 + lane / 8;
+    const int row = m + (rank * Bands + band) * 8 + lane % 8, col = n + unit * 8;
+    if (item >= Bands * (BN / 32) || row >= M || col >= N) continue;
+    float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    AITC_UNROLL
+    for (int s = 0; s < Split; ++s)
+      AITC_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const float4 v = load_shared_float4(parts + uint32_t((((s * Bands + band) * (BN / 8) + unit) * 32 + lane % 8 * 4 + e * 2) * 8));
+        x[4 * e] += v.x, x[4 * e + 1] += v.y, x[4 * e + 2] += v.z, x[4 * e + 3] += v.w;
+      }
+    store_row<exact>(store, batch, row, col, N, x);
+  }
+}
+
+AITC_END
