@@ -107,7 +107,8 @@ def launches_text(plan: Plan) -> str:
 
 def plan_said(plan: Plan) -> Said:
     """Memory, and the Plan as JSON."""
-    return Said(f"arena {size(arena_bytes(plan))}, weights {size(plan.weights_bytes)}", lambda: {"json": plan_to_json(plan)})
+    arena = size(arena_bytes(plan)) + (" at typical sizes" if plan.arena_bytes < 0 else "")
+    return Said(f"arena {arena}, weights {size(plan.weights_bytes)}", lambda: {"json": plan_to_json(plan)})
 
 
 def arena_bytes(plan: Plan) -> int:

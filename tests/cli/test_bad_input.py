@@ -124,7 +124,8 @@ def test_bad_models(aitc: Aitc, tmp_path: Path, case: str) -> None:
     assert words in done.err
     assert done.out == ""
     assert not out.exists()
-    assert set(tmp_path.rglob("*")) - before <= {out.parent, tmp_path / "tmp"}
+    left = {p for p in tmp_path.rglob("*") if p.parent.name != "tmp" or not p.name.startswith(".")}  # dot files there are onnxruntime's
+    assert left - before <= {out.parent, tmp_path / "tmp"}
 
 
 @pytest.mark.parametrize("case", ["truncated", "unknown ops", "no file"])
