@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import onnx.numpy_helper
 import onnx.reference
 import onnx.shape_inference
 
+MESSAGE_BYTES = 2**31 - 2**20  # what a protobuf message may have
 BFLOAT16 = onnx.TensorProto.BFLOAT16
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -29,11 +31,11 @@ class Reference:
     converted, outputs come back as float32.
     """
 
-    def __init__(self, model: str | Path | bytes, outputs: Sequence[str] = ()):
+    def __init__(self, model: str | Path | bytes | onnx.ModelProto, outputs: Sequence[str] = ()):
         """``outputs``: further values of the main graph (ONNX names) to return beside the model's outputs."""
         self.oracle = ""
-        self._path = Path(model) if not isinstance(model, bytes) else None
-        raw = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model), load_external_data=False)
+        self._path = Path(model) if isinstance(model, (str, Path)) else None
+        raw = model if isinstance(model, onnx.ModelProto) else _read(model)
         self._widened = _has_bfloat16(raw)
         self._proto: onnx.ModelProto | None = None
         if self._widened or outputs:
@@ -71,6 +73,7 @@ class Reference:
         amplification of rounding errors. Outputs that then change their shape are left out. Raises NoReference.
         """
         moved: dict[str, np.ndarray] = {}
+        reshaped: set[str] = set()
         full = self._proto or onnx.load(str(self._path))
         for seed in range(runs):
             rng = np.random.default_rng(seed)
@@ -78,14 +81,14 @@ class Reference:
             shaken = {n: _shake(a, roundoff, rng) for n, a in feeds.items()}
             for name, value in other.run(shaken).items():
                 a, b = np.asarray(plain[name]), np.asarray(value)
-                if a.shape != b.shape or a.dtype == object or (name in moved and moved[name].shape != a.shape):
-                    moved.pop(name, None)
+                if a.shape != b.shape or a.dtype == object:
+                    reshaped.add(name)
                     continue
                 wide = np.complex128 if np.iscomplexobj(a) else np.float64
                 with np.errstate(invalid="ignore"):
                     off = np.nan_to_num(np.abs(a.astype(wide) - b.astype(wide)), nan=0.0)
                 moved[name] = np.maximum(moved.get(name, np.zeros(a.shape)), off)
-        return moved
+        return {n: m for n, m in moved.items() if n not in reshaped}
 
     def _run_session(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         import onnxruntime as ort
@@ -94,11 +97,21 @@ class Reference:
             options = ort.SessionOptions()
             options.log_severity_level = 4
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # fusions change the arithmetic
-            source = str(self._path) if self._proto is None else self._proto.SerializeToString()
-            self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            with tempfile.TemporaryDirectory(prefix="aitc-reference-") as folder:
+                source = self._source(Path(folder))
+                self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         results = self._session.run(self.outputs, dict(feeds))
         self.oracle = f"onnxruntime {ort.__version__}"
         return dict(zip(self.outputs, results))
+
+    def _source(self, folder: Path) -> str | bytes:
+        """What onnxruntime is to read: the user's file, or what became of it; over 2 GB that has to be a file with external data."""
+        if self._proto is None:
+            return str(self._path)
+        if self._proto.ByteSize() < MESSAGE_BYTES:
+            return bytes(self._proto.SerializeToString())
+        onnx.save(self._proto, str(folder / "model.onnx"), save_as_external_data=True, location="data")
+        return str(folder / "model.onnx")
 
     def _run_evaluator(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         if self._evaluator is None:
@@ -107,6 +120,11 @@ class Reference:
         results = self._evaluator.run(self.outputs, dict(feeds))
         self.oracle = f"onnx.reference {onnx.__version__}"
         return dict(zip(self.outputs, results))
+
+
+def _read(model: str | Path | bytes) -> onnx.ModelProto:
+    """The model without its external data."""
+    return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model), load_external_data=False)
 
 
 def float_values(model: str | Path | bytes) -> list[str]:
@@ -129,7 +147,7 @@ def _shake(array: np.ndarray, roundoff: float, rng: np.random.Generator) -> np.n
     return (wide * (1 + 2 * roundoff * rng.standard_normal(array.shape))).astype(array.dtype)
 
 
-def _jitter(model: onnx.ModelProto, roundoff: float, rng: np.random.Generator) -> bytes:
+def _jitter(model: onnx.ModelProto, roundoff: float, rng: np.random.Generator) -> onnx.ModelProto:
     """A copy of ``model`` (data loaded) with every float weight shaken."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -138,7 +156,7 @@ def _jitter(model: onnx.ModelProto, roundoff: float, rng: np.random.Generator) -
             if t.data_type in (FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE):
                 name = t.name
                 t.CopyFrom(onnx.numpy_helper.from_array(_shake(onnx.numpy_helper.to_array(t), roundoff, rng), name))
-    return bytes(copy.SerializeToString())
+    return copy
 
 
 def _first_line(error: Exception) -> str:
@@ -152,7 +170,7 @@ def load_oracle() -> None:
 
 def node_outputs(model: str | Path | bytes) -> list[tuple[str, str, str]]:
     """(output name, node name, op type) of every node of the main graph, in file order."""
-    raw = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model), load_external_data=False)
+    raw = _read(model)
     return [(o, n.name, n.op_type) for n in raw.graph.node for o in n.output if o]
 
 

@@ -90,3 +90,13 @@ def test_detectors_are_recognised() -> None:
     m = model([oh.make_node("NonZero", ["x"], ["y"])], [x([4])], ["y"], elem=onnx.TensorProto.INT64)
     assert Reference(m.SerializeToString()).detects
     assert not Reference(model([oh.make_node("Relu", ["x"], ["y"])], [x([4])], ["y"]).SerializeToString()).detects
+
+
+def test_models_beyond_a_message_go_through_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aitc.verify.reference.MESSAGE_BYTES", 100)
+    w = nh.from_array(np.arange(1000, dtype=np.float32), "w")
+    raw = model([oh.make_node("Mul", ["x", "w"], ["m"]), oh.make_node("Neg", ["m"], ["y"])], [x([1000])], ["y"], [w]).SerializeToString()
+    reference = Reference(raw, ["m"])
+    result = reference.run({"x": np.full(1000, 2, np.float32)})
+    assert reference.oracle.startswith("onnxruntime")
+    assert result["m"][999] == 1998 and result["y"][999] == -1998
