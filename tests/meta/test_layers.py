@@ -23,7 +23,6 @@ LAYERS = (
     ("emit",),
     ("build",),
     ("verify",),
-    ("tune",),
     ("progress", "report", "describe"),
     ("pipeline",),
 )
