@@ -2,7 +2,7 @@
 //
 //   gemm<Tile<>>(shape, a, b, store)
 //
-//   Tile<rows = 0, vectors = 0>   register tile: rows x (vectors * lanes); 0 = the instruction set's best (AVX-512 10 x 32,
+//   Tile<rows = 0, vectors = 0>   register tile: rows x (vectors * lanes); 0 = the instruction set's best (AVX-512 8 x 32,
 //                                 AVX2 6 x 16 floats), and for a static M the height that divides it best
 //   Shape    batch, M, N, K: static constexpr int, or int members read at run time. Any may be 0.
 //   A        (batch, M, K): using type; static constexpr Major major = Major::K (stride_col == 1), Major::M (stride_row == 1) or

@@ -27,7 +27,7 @@ using sum_t = select_t<is_same<T, double> || is_same<U, double>, double,
 // Register tile: Rows x (Vectors * lanes). 0 asks for the instruction set's default.
 template <int Rows = 0, int Vectors = 0>
 struct Tile {
-  static constexpr int rows = Rows > 0 ? Rows : AITC_VECTOR_BYTES >= 64 ? 10 : 6;
+  static constexpr int rows = Rows > 0 ? Rows : AITC_VECTOR_BYTES >= 64 ? 8 : 6;  // more rows than that run out of address registers
   static constexpr int vectors = Vectors > 0 ? Vectors : 2;
 };
 
@@ -71,8 +71,8 @@ __attribute__((noinline)) void multiply_strip(const T* const* rows, int segments
       V b[NV];  // (NV)
       AITC_UNROLL_ALL
       for (int v = 0; v < NV; ++v) b[v] = simd_load<V>(panel + v * L);
-      __builtin_prefetch(panel + 8 * panel_width);
-      __builtin_prefetch(panel + 8 * panel_width + 64 / sizeof(T));
+      __builtin_prefetch(panel + 24 * panel_width);
+      __builtin_prefetch(panel + 24 * panel_width + 64 / sizeof(T));
       AITC_UNROLL_ALL
       for (int r = 0; r < R; ++r) {
         const V x = a[r][k] - V{};  // broadcast
