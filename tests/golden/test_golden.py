@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from graph_inputs import random_inputs
 
+from aitc.emit.project import emit
 from aitc.errors import AitcError
 from aitc.ir.interpret import interpret
 from aitc.ir.rewrite import FUSE, SIMPLIFY
@@ -21,6 +22,10 @@ from aitc.ir.text import from_text, to_text
 from aitc.ir.verify import verify
 from aitc.passes import stages
 from aitc.passes.base import Context
+from aitc.schedule.check import check_plan
+from aitc.schedule.plan import PointerArg
+from aitc.schedule.schedule import PlanOptions, schedule
+from aitc.targets.target import find_target
 
 HERE = Path(__file__).parent
 CASES = sorted(HERE.glob("*/*.md"))
@@ -68,7 +73,26 @@ def close(x: np.ndarray, y: np.ndarray, tolerance: float) -> None:
         np.testing.assert_allclose(y.astype(np.float64), wide, rtol=0, atol=tolerance * scale)
 
 
-STAGES = {stage: _graph_stage(stage) for stage in ("simplify", "fuse", "layout")}
+def _schedule(blocks: dict[str, str]) -> dict[str, str]:
+    """Launches with what each fuses and where it reads and writes; ``kernel`` names a kernel whose text is expected as ``code``."""
+    options = dict(line.split(" = ", 1) for line in blocks.get("options", "").splitlines() if line)
+    target = find_target(options.get("target", "cpu"))
+    graph = from_text(blocks["input"])
+    context = Context(target)
+    for stage in (stages.simplify, stages.fuse, stages.layout):
+        stage(graph, context)
+    plan = check_plan(schedule(graph, target, PlanOptions("case", "case.onnx")))
+    lines = []
+    for launch in plan.launches:
+        args = (f"{'' if a.const else '&'}{a.buffer}" for a in launch.args if isinstance(a, PointerArg))
+        lines.append(f"{launch.entry}({', '.join(args)})  {launch.note}\n")
+    wanted = {"launches": "".join(lines)}
+    if "kernel" in options:
+        wanted["code"] = emit(plan)[f"kernels/{options['kernel']}.{'cu' if target.gpu else 'cpp'}"]
+    return wanted
+
+
+STAGES = {stage: _graph_stage(stage) for stage in ("simplify", "fuse", "layout")} | {"schedule": _schedule}
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: f"{p.parent.name}/{p.stem}")

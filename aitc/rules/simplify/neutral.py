@@ -103,7 +103,7 @@ def _holds(small: DType, large: DType) -> bool:
 SIMPLIFY.add(
     "cast-of-cast",
     Rule("cast-of-cast", "two Casts become one where the type between holds every value", ("Cast",), _match_cast_of_cast,
-         lambda b, node, x: b.op("Cast", x, to=node.attrs.to, saturate=node.attrs.saturate, round_up=node.attrs.round_up)),
+         lambda b, node, x: b.op("Cast", x, to=node.attrs.to, saturate=node.attrs.saturate, rounding=node.attrs.rounding)),
 )  # fmt: skip
 
 
