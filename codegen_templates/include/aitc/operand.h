@@ -18,6 +18,7 @@ template <class Shape, int V, bool is_static> struct StaticMultiple {
 template <class Shape, int V> struct StaticMultiple<Shape, V, true> {
   static constexpr bool value = Shape::N % V == 0;
 };
-template <class Shape, int V> constexpr bool static_multiple = StaticMultiple<Shape, V, is_static_member<decltype(&Shape::N)>>::value;
+template <class Shape, int V> constexpr bool static_multiple =
+    StaticMultiple<Shape, V, is_static_member<decltype(&Shape::N)>>::value;
 
 AITC_END

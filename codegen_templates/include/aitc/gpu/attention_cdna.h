@@ -1,5 +1,5 @@
-// attention_cdna.h: attention by MFMA on gfx90a and gfx942, half_t and bfloat16_t; scores, softmax and sums in float. Never run on AMD hardware yet: compiled for it, and
-// run by the emulator.
+// attention_cdna.h: attention by MFMA on gfx90a and gfx942, half_t and bfloat16_t; scores, softmax and sums in float.
+// Never run on AMD hardware yet: compiled for it, and run by the emulator.
 //
 // attention_cdna<Causal, AttentionCdnaTile<BN, warps>>(shape, q, k, v, mask, store)
 //   Causal, Shape, Q, K, V, Mask, Store: see attention.h. D and DV up to 256.
@@ -10,8 +10,8 @@
 // Example: attention_sm80.h's with AITC_KERNEL(256) and the last line
 //     attention_cdna<false, AttentionCdnaTile<64, 4>>(Shape{N}, Q{q}, K{k}, V{v}, Mask{mask}, Store{out});
 //
-// Both products are computed transposed, keys x queries and d x queries: then a lane has one query, its softmax needs one exchange with lane ^ 32, and the scores
-// are where the second product wants its operand.
+// Both products are computed transposed, keys x queries and d x queries: then a lane has one query, its softmax needs
+// one exchange with lane ^ 32, and the scores are where the second product wants its operand.
 #pragma once
 #include "aitc/gpu/attention.h"
 #include "aitc/gpu/mma_cdna.h"
@@ -34,12 +34,14 @@ template <class Tile, class Shape, class Q> struct AttentionCdna {
 
 // Rows of K as they are (rows of keys), or of V turned (rows of d); zeros beyond `row_end` and `Cols`.
 template <bool Turned, int Rows, int Padded, int Cols, int Threads, class Operand>
-AITC_FN void stage_rows(char* shared, int row_bytes, const Operand& operand, const typename Operand::type* base, int row0, int row_end) {
+AITC_FN void stage_rows(char* shared, int row_bytes, const Operand& operand, const typename Operand::type* base,
+                        int row0, int row_end) {
   using T = typename Operand::type;
   constexpr int width = min_of(Operand::width, 8), per_row = Padded / width, pieces = Rows * per_row;
   AITC_UNROLL
   for (int i = 0; i < ceil_div(pieces, Threads); ++i) {
-    const int p = thread_index() + i * Threads, row = Turned ? p % Rows : p / per_row, col = (Turned ? p / Rows : p % per_row) * width;
+    const int p = thread_index() + i * Threads, row = Turned ? p % Rows : p / per_row,
+              col = (Turned ? p / Rows : p % per_row) * width;
     if (pieces % Threads != 0 && p >= pieces) break;
     Vec<T, width> x = broadcast<width>(T{0});
     if (row0 + row < row_end && col < Cols) x = load<width>(base + (row0 + row) * int64_t(operand.stride_row) + col);
@@ -53,7 +55,8 @@ AITC_FN void stage_rows(char* shared, int row_bytes, const Operand& operand, con
 }
 
 template <bool Causal, class Tile, class Shape, class Q, class K, class V, class Mask, class Store>
-AITC_FN void attention_cdna(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& mask, const Store& store) {
+AITC_FN void attention_cdna(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& mask,
+                            const Store& store) {
   using A = AttentionCdna<Tile, Shape, Q>;
   using T = typename A::T;
   using M = Mfma<T>;
@@ -66,8 +69,9 @@ AITC_FN void attention_cdna(const Shape& shape, const Q& q, const K& k, const V&
   const AttentionPlace place = attention_place<Tile::BM, Causal>(shape);
   const int row0 = place.row0, queries = shape.queries, keys = shape.keys, row = row0 + warp_index() * 32 + lane % 32;
   const int seen = visible_keys<Tile::BM, Causal>(shape, row0), tiles = ceil_div(seen, Tile::BN);
-  const float scale_log2 = float(shape.scale) * 1.4426950408889634f;
-  const T *base_q = q.base(place.batch, place.head), *base_k = k.base(place.batch, place.kv_head), *base_v = v.base(place.batch, place.kv_head);
+  const float scale_log2 = float(shape.scale) * 1.4426950408889634f, rest = remaining_scale<Mask>(scale_log2);
+  const T *base_q = q.base(place.batch, place.head), *base_k = k.base(place.batch, place.kv_head),
+          *base_v = v.base(place.batch, place.kv_head);
 
   Operand held_q[steps];  // this lane's query, d from 16 s + 8 half
   AITC_UNROLL
@@ -113,12 +117,13 @@ AITC_FN void attention_cdna(const Shape& shape, const Q& q, const K& k, const V&
     for (int i = 0; i < key_tiles; ++i)
       AITC_UNROLL
       for (int r = 0; r < 16; ++r) {
-        const float x = masked_score<Causal>(shape, mask, place, score[i][r], scale_log2, row, col0 + i * 32 + r / 4 * 8 + half * 4 + r % 4, all_seen);
-        score[i][r] = x;
-        tile_most = m_max(tile_most, x);
+      const float x = masked_score<Causal>(shape, mask, place, score[i][r], scale_log2, row,
+                                           col0 + i * 32 + r / 4 * 8 + half * 4 + r % 4, all_seen);
+      score[i][r] = x;
+      tile_most = m_max(tile_most, x);
       }
     tile_most = m_max(tile_most, shuffle_xor(tile_most, 32));
-    const float base = tile_most == lowest<float>() ? 0.0f : tile_most, factor = m_exp2(most - base);
+    const float base = tile_most == lowest<float>() ? 0.0f : tile_most * rest, factor = m_exp2(most * rest - base);
     most = tile_most;
     sum *= factor;
     AITC_UNROLL
@@ -132,7 +137,7 @@ AITC_FN void attention_cdna(const Shape& shape, const Q& q, const K& k, const V&
         T p[4];
         AITC_UNROLL
         for (int e = 0; e < 4; ++e) {
-          const float x = m_exp2(score[i][c * 4 + e] - base);
+          const float x = m_exp2(score[i][c * 4 + e] * rest - base);
           sum += x;
           p[e] = convert<T>(x);
         }

@@ -1,11 +1,14 @@
-// attention_simt.h: attention by plain multiply-adds: strict float32 (and double), any head size, any type of operand, any GPU.
+// attention_simt.h: attention by plain multiply-adds: strict float32 (and double), any head size, any type of operand,
+// any GPU.
 //
 // attention_simt<Causal, AttentionSimtTile<BM, BN, TM>>(shape, q, k, v, mask, store)
-//   Causal, Shape, Q, K, V, Mask, Store: see attention.h; everything is computed in float, or double for double operands (Mask and acc too).
-//   Tile     BM queries a block, BN keys a step (a multiple of 16), TM queries a thread. Sixteen threads share TM rows: threads = BM / TM * 16, a multiple of the warp
+//   Causal, Shape, Q, K, V, Mask, Store: see attention.h; everything is computed in float, or double for double
+//   operands (Mask and acc too).
+//   Tile     BM queries a block, BN keys a step (a multiple of 16), TM queries a thread. Sixteen threads share TM rows:
+//            threads = BM / TM * 16, a multiple of the warp
 // Blocks: ceil(queries / BM) * heads * batch in x. With d = ceil(D / 4) * 4, dv = ceil(DV / 4) * 4:
-// smem_bytes = (BM * (d + 4) + BN * (max(d, dv) + 4) + BM * (BN + 4)) * sizeof(float or double) = AttentionSimt<Tile, Shape, Q>::smem_bytes.
-// Good tiles: <64, 32, 4>; D > 128: <32, 32, 2>; few queries: <16, 64, 1>.
+// smem_bytes = (BM * (d + 4) + BN * (max(d, dv) + 4) + BM * (BN + 4)) * sizeof(float or double) = AttentionSimt<Tile,
+// Shape, Q>::smem_bytes. Good tiles: <64, 32, 4>; D > 128: <32, 32, 2>; few queries: <16, 64, 1>.
 // Example: attention_sm80.h with the last line
 //     attention_simt<false, AttentionSimtTile<64, 32, 4>>(Shape{N}, Q{q}, K{k}, V{v}, Mask{mask}, Store{out});
 #pragma once
@@ -24,12 +27,15 @@ template <class Tile, class Shape, class Q> struct AttentionSimt {
   static constexpr int D = Shape::D, DV = Shape::DV, d = ceil_div(D, 4) * 4, dv = ceil_div(DV, 4) * 4;
   static constexpr int stride_q = d + 4, stride_kv = max_of(d, dv) + 4, stride_p = Tile::BN + 4;
   static constexpr int threads = Tile::threads;
-  static constexpr int smem_bytes = (Tile::BM * stride_q + Tile::BN * stride_kv + Tile::BM * stride_p) * int(sizeof(Acc));
+  static constexpr int smem_bytes =
+      (Tile::BM * stride_q + Tile::BN * stride_kv + Tile::BM * stride_p) * int(sizeof(Acc));
 };
 
 template <int Rows, int Cols, int Threads, class Acc, class Operand>
-AITC_FN void convert_rows(Acc* shared, int stride, const Operand& operand, const typename Operand::type* base, int row0, int row_end) {
-  constexpr int width = min_of(Operand::width, 4), padded = ceil_div(Cols, 4) * 4, per_row = padded / width, pieces = Rows * per_row;
+AITC_FN void convert_rows(Acc* shared, int stride, const Operand& operand, const typename Operand::type* base, int row0,
+                          int row_end) {
+  constexpr int width = min_of(Operand::width, 4), padded = ceil_div(Cols, 4) * 4, per_row = padded / width,
+                pieces = Rows * per_row;
   AITC_NO_UNROLL
   for (int p = thread_index(); p < pieces; p += Threads) {
     const int row = p / per_row, col = p % per_row * width;
@@ -50,7 +56,8 @@ AITC_FN float power_of_two(float x) { return m_exp2(x); }
 AITC_FN double power_of_two(double x) { return m_exp(x * 0.6931471805599453); }
 
 template <bool Causal, class Tile, class Shape, class Q, class K, class V, class Mask, class Store>
-AITC_FN void attention_simt(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& mask, const Store& store) {
+AITC_FN void attention_simt(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& mask,
+                            const Store& store) {
   using A = AttentionSimt<Tile, Shape, Q>;
   using Acc = typename A::Acc;
   constexpr int TM = Tile::TM, TN = Tile::TN, across = Tile::across, TD = ceil_div(A::DV, across);
@@ -62,6 +69,7 @@ AITC_FN void attention_simt(const Shape& shape, const Q& q, const K& k, const V&
   const int row0 = place.row0, queries = shape.queries, keys = shape.keys;
   const int seen = visible_keys<Tile::BM, Causal>(shape, row0), tiles = ceil_div(seen, Tile::BN);
   const Acc scale_log2 = Acc(shape.scale) * Acc(1.4426950408889634);
+  const Acc rest = remaining_scale<Mask>(scale_log2);
   grid_dependency_wait();
   convert_rows<Tile::BM, A::D, Tile::threads>(shared_q, A::stride_q, q, q.base(place.batch, place.head), row0, queries);
 
@@ -76,7 +84,8 @@ AITC_FN void attention_simt(const Shape& shape, const Q& q, const K& k, const V&
   for (int t = 0; t < tiles; ++t) {
     const int col0 = t * Tile::BN;
     block_barrier();
-    convert_rows<Tile::BN, A::D, Tile::threads>(shared_kv, A::stride_kv, k, k.base(place.batch, place.kv_head), col0, seen);
+    convert_rows<Tile::BN, A::D, Tile::threads>(shared_kv, A::stride_kv, k, k.base(place.batch, place.kv_head), col0,
+                                                seen);
     block_barrier();
     Acc score[TM][TN];  // columns x_index, x_index + 16 ..
     AITC_UNROLL
@@ -103,24 +112,27 @@ AITC_FN void attention_simt(const Shape& shape, const Q& q, const K& k, const V&
       Acc tile_most = most[i];
       AITC_UNROLL
       for (int j = 0; j < TN; ++j) {
-        score[i][j] = masked_score<Causal>(shape, mask, place, score[i][j], scale_log2, row0 + row_in_block + i, col0 + x_index + j * across, all_seen);
+        score[i][j] = masked_score<Causal>(shape, mask, place, score[i][j], scale_log2, row0 + row_in_block + i,
+                                           col0 + x_index + j * across, all_seen);
         tile_most = m_max(tile_most, score[i][j]);
       }
       tile_most = warp_reduce<across>(tile_most, [](Acc a, Acc b) { return m_max(a, b); });
-      const Acc base = tile_most == lowest<Acc>() ? Acc(0) : tile_most, factor = power_of_two(most[i] - base);
+      const Acc base = tile_most == lowest<Acc>() ? Acc(0) : tile_most * rest;
+      const Acc factor = power_of_two(most[i] * rest - base);
       most[i] = tile_most;
       sum[i] *= factor;
       AITC_UNROLL
       for (int j = 0; j < TD; ++j) out[i][j] *= factor;
       AITC_UNROLL
       for (int j = 0; j < TN; ++j) {
-        const Acc p = power_of_two(score[i][j] - base);
+        const Acc p = power_of_two(score[i][j] * rest - base);
         sum[i] += p;
         shared_p[(row_in_block + i) * A::stride_p + x_index + j * across] = p;
       }
     }
     block_barrier();  // everyone is through with K
-    convert_rows<Tile::BN, A::DV, Tile::threads>(shared_kv, A::stride_kv, v, v.base(place.batch, place.kv_head), col0, seen);
+    convert_rows<Tile::BN, A::DV, Tile::threads>(shared_kv, A::stride_kv, v, v.base(place.batch, place.kv_head), col0,
+                                                 seen);
     block_barrier();
     AITC_NO_UNROLL
     for (int n = 0; n < Tile::BN; n += 4) {
@@ -131,7 +143,8 @@ AITC_FN void attention_simt(const Shape& shape, const Q& q, const K& k, const V&
       for (int f = 0; f < 4; ++f) {
         Acc b[TD];
         AITC_UNROLL
-        for (int j = 0; j < TD; ++j) b[j] = x_index + j * across < A::DV ? shared_kv[(n + f) * A::stride_kv + x_index + j * across] : Acc(0);
+        for (int j = 0; j < TD; ++j)
+          b[j] = x_index + j * across < A::DV ? shared_kv[(n + f) * A::stride_kv + x_index + j * across] : Acc(0);
         AITC_UNROLL
         for (int i = 0; i < TM; ++i)
           AITC_UNROLL

@@ -1,12 +1,15 @@
-// attention_sm80.h: attention on the tensor cores by mma.sync (sm_80 and newer), half_t and bfloat16_t; scores, softmax and sums in float, the probabilities rounded to
-// the operands' type for the second product.
+// attention_sm80.h: attention on the tensor cores by mma.sync (sm_80 and newer), half_t and bfloat16_t; scores, softmax
+// and sums in float, the probabilities rounded to the operands' type for the second product.
 //
 // attention_sm80<Causal, AttentionTile<BM, BN, warps>>(shape, q, k, v, mask, store)
-//   Causal, Shape, Q, K, V, Mask, Store: see attention.h. D and DV up to 256; multiples of 8 with width = 8 are fast, others work.
-//   Tile     BM queries a block, BN keys a step; each of the `warps` takes BM / warps rows, a multiple of 16; BN a multiple of 16. threads = 32 * warps
+//   Causal, Shape, Q, K, V, Mask, Store: see attention.h. D and DV up to 256; multiples of 8 with width = 8 are fast,
+//   others work.
+//   Tile     BM queries a block, BN keys a step; each of the `warps` takes BM / warps rows, a multiple of 16; BN a
+//            multiple of 16. threads = 32 * warps
 // Blocks: ceil(queries / BM) * heads * batch in x. With d = ceil(D / 16) * 16, dv = ceil(DV / 16) * 16:
-// smem_bytes = max(2 * (BM * d + BN * d + BN * dv), warps * 16 * (dv + 8) * 4) = AttentionSm80<Tile, Shape, Q>::smem_bytes.
-// Good tiles: D <= 64 <64, 64, 4> or <128, 64, 8> (long); D <= 128 <64, 64, 4>; D <= 256 <64, 32, 4>; few queries <16, 64, 1>.
+// smem_bytes = max(2 * (BM * d + BN * d + BN * dv), warps * 16 * (dv + 8) * 4) = AttentionSm80<Tile, Shape,
+// Q>::smem_bytes. Good tiles: D <= 64 <64, 64, 4> or <128, 64, 8> (long); D <= 128 <64, 64, 4>; D <= 256 <64, 32, 4>;
+// few queries <16, 64, 1>.
 //
 //   #include "aitc/gpu/attention_sm80.h"
 //   using namespace aitc;
@@ -30,13 +33,15 @@
 //   struct Store {
 //     static constexpr int width = 8;
 //     half_t* out;
-//     template <int V> AITC_FN void operator()(int batch, int head, int64_t row, int64_t d, const float (&acc)[V]) const {
+//     template <int V> AITC_FN void operator()(int batch, int head, int64_t row, int64_t d, const float (&acc)[V])
+//     const {
 //       Vec<half_t, V> r;
 //       AITC_UNROLL for (int j = 0; j < V; ++j) r[j] = convert<half_t>(acc[j]);
 //       store<V>(out + (batch * 128 + row) * 768 + head * 64 + d, r);
 //     }
 //   };
-//   AITC_KERNEL(128) void AITC_ENTRY(attention_3)(const half_t* q, const half_t* k, const half_t* v, const half_t* mask, half_t* out, int N) {
+//   AITC_KERNEL(128) void AITC_ENTRY(attention_3)(const half_t* q, const half_t* k, const half_t* v, const half_t*
+//   mask, half_t* out, int N) {
 //     attention_sm80<false, AttentionTile<64, 64, 4>>(Shape{N}, Q{q}, K{k}, V{v}, Mask{mask}, Store{out});
 //   }
 #pragma once
@@ -47,7 +52,8 @@ AITC_BEGIN
 
 template <int BM_, int BN_, int Warps> struct AttentionTile {
   static constexpr int BM = BM_, BN = BN_, warps = Warps, threads = 32 * Warps, rows = BM / Warps;
-  static_assert(BM % (16 * Warps) == 0 && BN % 16 == 0, "a warp computes a multiple of 16 rows against a multiple of 16 keys");
+  static_assert(BM % (16 * Warps) == 0 && BN % 16 == 0,
+                "a warp computes a multiple of 16 rows against a multiple of 16 keys");
 };
 
 template <class Tile, class Shape, class Q> struct AttentionSm80 {
@@ -59,24 +65,30 @@ template <class Tile, class Shape, class Q> struct AttentionSm80 {
   using SharedV = SharedTile<T, Tile::BN, dv>;
   static constexpr int patch_stride = dv + 8;
   static constexpr int threads = Tile::threads;
-  static constexpr int smem_bytes = max_of(SharedQ::bytes + SharedK::bytes + SharedV::bytes, Tile::warps * 16 * patch_stride * 4);
+  static constexpr int smem_bytes =
+      max_of(SharedQ::bytes + SharedK::bytes + SharedV::bytes, Tile::warps * 16 * patch_stride * 4);
 };
 
 // Starts the copies of rows [row0, row0 + Shared::rows) of one operand; zeros beyond `row_end` and beyond `cols`.
 template <class Shared, int Threads, int Cols, class Operand>
-AITC_FN void load_rows(char* shared, const Operand& operand, const typename Operand::type* base, int row0, int row_end) {
+AITC_FN void load_rows(char* shared, const Operand& operand, const typename Operand::type* base, int row0,
+                       int row_end) {
   using T = typename Operand::type;
-  constexpr int width = min_of(Operand::width, 16 / int(sizeof(T))), per_row = Shared::cols / width, pieces = Shared::rows * per_row;
+  constexpr int width = min_of(Operand::width, 16 / int(sizeof(T))), per_row = Shared::cols / width,
+                pieces = Shared::rows * per_row;
   AITC_UNROLL
   for (int i = 0; i < ceil_div(pieces, Threads); ++i) {
     const int p = thread_index() + i * Threads, row = p / per_row, col = p % per_row * width;
     if (pieces % Threads == 0 || p < pieces)
-      copy_piece<T, width>(shared, Shared::element_offset(row, col), base + (row0 + row) * int64_t(operand.stride_row) + col, base, row0 + row < row_end && col < Cols);
+      copy_piece<T, width>(shared, Shared::element_offset(row, col),
+                           base + (row0 + row) * int64_t(operand.stride_row) + col,
+                           row0 + row < row_end && col < Cols);
   }
 }
 
 template <bool Causal, class Tile, class Shape, class Q, class K, class V, class Mask, class Store>
-AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& mask, const Store& store) {
+AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& mask,
+                            const Store& store) {
   using A = AttentionSm80<Tile, Shape, Q>;
   using T = typename A::T;
   using SharedQ = typename A::SharedQ;
@@ -93,8 +105,10 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
   const int row0 = place.row0, queries = shape.queries, keys = shape.keys;
   const int seen = visible_keys<Tile::BM, Causal>(shape, row0), tiles = ceil_div(seen, Tile::BN);
   const float scale_log2 = float(shape.scale) * 1.4426950408889634f;
+  const float rest = remaining_scale<Mask>(scale_log2);
   grid_dependency_wait();
-  const T *base_q = q.base(place.batch, place.head), *base_k = k.base(place.batch, place.kv_head), *base_v = v.base(place.batch, place.kv_head);
+  const T *base_q = q.base(place.batch, place.head), *base_k = k.base(place.batch, place.kv_head),
+          *base_v = v.base(place.batch, place.kv_head);
   load_rows<SharedQ, Tile::threads, A::D>(smem_q, q, base_q, row0, queries);
   load_rows<SharedK, Tile::threads, A::D>(smem_k, k, base_k, 0, seen);
   copy_async_commit();
@@ -124,7 +138,8 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
         AITC_UNROLL
         for (int i = 0; i < slabs; ++i)
           AITC_UNROLL
-          for (int s = 0; s < steps; ++s) load_fragment_a<T, SharedQ, true>(held_q[i][s], to_shared(smem_q), warp_row + i * 16, s * 16);
+        for (int s = 0; s < steps; ++s)
+          load_fragment_a<T, SharedQ, true>(held_q[i][s], to_shared(smem_q), warp_row + i * 16, s * 16);
     }
     float score[slabs][key_frags][4];  // (16 slabs,BN)
     AITC_UNROLL
@@ -166,15 +181,16 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
         AITC_UNROLL
         for (int e = 0; e < 4; ++e) {
           float& x = score[i][j][e];
-          x = masked_score<Causal>(shape, mask, place, x, scale_log2, row0 + warp_row + i * 16 + e / 2 * 8 + lane / 4, col0 + j * 8 + lane % 4 * 2 + e % 2, all_seen);
+          x = masked_score<Causal>(shape, mask, place, x, scale_log2, row0 + warp_row + i * 16 + e / 2 * 8 + lane / 4,
+                                   col0 + j * 8 + lane % 4 * 2 + e % 2, all_seen);
           tile_most[e / 2] = m_max(tile_most[e / 2], x);
         }
       AITC_UNROLL
       for (int h = 0; h < 2; ++h) {
         tile_most[h] = m_max(tile_most[h], shuffle_xor(tile_most[h], 1));
         tile_most[h] = m_max(tile_most[h], shuffle_xor(tile_most[h], 2));
-        const float base = tile_most[h] == lowest<float>() ? 0.0f : tile_most[h];
-        const float factor = m_exp2(most[i][h] - base);
+        const float base = tile_most[h] == lowest<float>() ? 0.0f : tile_most[h] * rest;
+        const float factor = m_exp2(most[i][h] * rest - base);
         most[i][h] = tile_most[h];
         sum[i][h] *= factor;
         AITC_UNROLL
@@ -184,7 +200,7 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
           AITC_UNROLL
           for (int e = 0; e < 2; ++e) {
             float& x = score[i][j][h * 2 + e];
-            x = m_exp2(x - base);
+            x = m_exp2(x * rest - base);
             sum[i][h] += x;
           }
       }
@@ -199,7 +215,8 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
       AITC_UNROLL
       for (int i = 0; i < slabs; ++i)
         AITC_UNROLL
-        for (int e = 0; e < 4; ++e) a[i][e] = pack<T>(score[i][2 * s + e / 2][e % 2 * 2], score[i][2 * s + e / 2][e % 2 * 2 + 1]);
+      for (int e = 0; e < 4; ++e)
+          a[i][e] = pack<T>(score[i][2 * s + e / 2][e % 2 * 2], score[i][2 * s + e / 2][e % 2 * 2 + 1]);
       AITC_UNROLL
       for (int j = 0; j < out_frags; j += 2) {
         uint32_t b0[2], b1[2];

@@ -4,14 +4,16 @@
 
 AITC_BEGIN
 
-// Which tile of which batch this block computes: bands of eight tiles along M, so that blocks that run together share operands in L2.
+// Which tile of which batch this block computes: bands of eight tiles along M, so that blocks that run together share
+// operands in L2.
 struct BlockPlace {
   int batch, tile_m, tile_n;
 };
 AITC_FN BlockPlace block_place(int64_t tiles_m, int64_t tiles_n) {
   const int64_t tiles = tiles_m * tiles_n, batch = blockIdx.x / tiles, i = blockIdx.x - batch * tiles;
   constexpr int band = 8;
-  const int64_t first = i / (band * tiles_n) * band, height = tiles_m - first < band ? tiles_m - first : band, j = i - first * tiles_n;
+  const int64_t first = i / (band * tiles_n) * band, height = tiles_m - first < band ? tiles_m - first : band,
+                j = i - first * tiles_n;
   return {int(batch), int(first + j % height), int(j / height)};
 }
 

@@ -1,9 +1,11 @@
-// conv_simt.h: convolution as an implicit matrix product by plain multiply-adds: strict float32, double, any type, any GPU. NHWC; 1-D to 3-D, strided, dilated, grouped.
+// conv_simt.h: convolution as an implicit matrix product by plain multiply-adds: strict float32, double, any type, any
+// GPU. NHWC; 1-D to 3-D, strided, dilated, grouped.
 //
 // conv_simt<SimtTile<BM, BN, BK, TM, TN, split = 1>>(shape, window, x, filter, store)
 //   Shape, Window, X, Filter, Store: see image.h; acc of the accumulator's type (see simt.h), V <= min(width, 4).
-// Blocks: ceil(batch * O * P * Q / BM) * ceil(K / BN) * groups in x; threads: SimtTile::threads; shared memory: ConvSimt<Tile, Shape, Window, X,
-// Filter>::smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN) * sizeof(accumulator). Good tiles: as gemm_simt.h. Example: conv_sm80.h with the last line
+// Blocks: ceil(batch * O * P * Q / BM) * ceil(K / BN) * groups in x; threads: SimtTile::threads; shared memory:
+// ConvSimt<Tile, Shape, Window, X, Filter>::smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN)
+// * sizeof(accumulator). Good tiles: as gemm_simt.h. Example: conv_sm80.h with the last line
 //     conv_simt<SimtTile<64, 64, 16, 4, 4>>(Shape{N}, Window{}, X{x}, Filter{w}, Store{bias, y});
 #pragma once
 #include "aitc/gpu/patch_source.h"
@@ -27,7 +29,8 @@ AITC_FN void conv_simt(const Shape& shape, const Window& window, const X& x, con
   const int row0 = place.tile_m * Tile::BM, col0 = place.tile_n * Tile::BN;
   grid_dependency_wait();
   typename Conv::Loop loop;
-  loop.run(typename Conv::SourceA(shape, window, x, place.batch, row0), typename Conv::SourceB(filter, place.batch, col0, N, K), ceil_div(K, Tile::BK));
+  loop.run(typename Conv::SourceA(shape, window, x, place.batch, row0),
+           typename Conv::SourceB(filter, place.batch, col0, N, K), ceil_div(K, Tile::BK));
   grid_dependency_launch();
   loop.template epilogue<static_filters<Shape, Store::width>>(store, place.batch, row0, M, col0, N);
 }

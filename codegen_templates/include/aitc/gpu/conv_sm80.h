@@ -1,12 +1,13 @@
-// conv_sm80.h: convolution as an implicit matrix product on the tensor cores (mma.sync, sm_80 and newer): half_t, bfloat16_t, float as TF32; sums in float. NHWC;
-// 1-D to 3-D, strided, dilated, grouped. The patches are gathered by cp.async with zero fill straight into shared memory.
+// conv_sm80.h: convolution as an implicit matrix product on the tensor cores (mma.sync, sm_80 and newer): half_t,
+// bfloat16_t, float as TF32; sums in float. NHWC; 1-D to 3-D, strided, dilated, grouped. The patches are gathered by
+// cp.async with zero fill straight into shared memory.
 //
 // conv_sm80<Tile<BM, BN, BK, warps_m, warps_n, stages, warps_k = 1>>(shape, window, x, filter, store)
 //   Shape, Window, X, Filter, Store: see image.h. X and Filter have one type.
-// A width of 16 bytes is fastest; 8 and 4 bytes still copy asynchronously (pad 3 channels to 4 or 8); less goes through registers. BK need not divide C.
-// Tile: see tile_sm80.h; additionally threads must be a multiple of BK / width.
-// Blocks: ceil(batch * O * P * Q / BM) * ceil(K / BN) * groups in x; threads: Tile::threads; shared memory: ConvSm80<Tile, Shape, Window, X, Filter>::smem_bytes,
-// the formula at the top of tile_sm80.h with sizeof(type).
+// A width of 16 bytes is fastest; 8 and 4 bytes still copy asynchronously (pad 3 channels to 4 or 8); less goes through
+// registers. BK need not divide C. Tile: see tile_sm80.h; additionally threads must be a multiple of BK / width.
+// Blocks: ceil(batch * O * P * Q / BM) * ceil(K / BN) * groups in x; threads: Tile::threads; shared memory:
+// ConvSm80<Tile, Shape, Window, X, Filter>::smem_bytes, the formula at the top of tile_sm80.h with sizeof(type).
 //
 //   #include "aitc/gpu/conv_sm80.h"
 //   using namespace aitc;
@@ -52,7 +53,8 @@
 
 AITC_BEGIN
 
-// Tiles of patches: BM output pixels x BK taps and channels. A thread's pieces lie in one column, so one tap serves all of them.
+// Tiles of patches: BM output pixels x BK taps and channels. A thread's pieces lie in one column, so one tap serves all
+// of them.
 template <class X, class Shape, class Window, int BM, int BK, int Threads> struct PatchLoader {
   using T = typename X::type;
   using Shared = SharedTile<T, BM, BK>;
@@ -67,7 +69,8 @@ template <class X, class Shape, class Window, int BM, int BK, int Threads> struc
   const T* base;
   Pixel pixels[rounds];
 
-  AITC_FN PatchLoader(const Shape& s, const Window& w, const X& x_, int group, int row0) : x(x_), shape(s), window(w), base(x_.data + int64_t(group) * s.C) {
+  AITC_FN PatchLoader(const Shape& s, const Window& w, const X& x_, int group, int row0)
+      : x(x_), shape(s), window(w), base(x_.data + int64_t(group) * s.C) {
     AITC_UNROLL
     for (int r = 0; r < rounds; ++r) pixels[r].set(shape, window, x, row0 + thread_index() / per_row + r * row_step);
   }
@@ -78,7 +81,8 @@ template <class X, class Shape, class Window, int BM, int BK, int Threads> struc
     AITC_UNROLL
     for (int r = 0; r < rounds; ++r)
       if (BM % row_step == 0 || row + r * row_step < BM)
-        copy_piece<T, width>(stage, Shared::element_offset(row + r * row_step, col), base + pixels[r].offset + tap.offset, base, tap.inside(shape, pixels[r]));
+        copy_piece<T, width>(stage, Shared::element_offset(row + r * row_step, col),
+                             base + pixels[r].offset + tap.offset, tap.inside(shape, pixels[r]));
   }
 };
 
@@ -104,7 +108,8 @@ AITC_FN void conv_sm80(const Shape& shape, const Window& window, const X& x, con
   typename Conv::Loop loop;
   loop.run(load_a, load_b, ceil_div(K, Tile::BK));
   grid_dependency_launch();
-  loop.template epilogue<static_filters<Shape, Store::width>>(store, place.batch, int64_t(row0), int64_t(M), int64_t(col0), int64_t(N));
+  loop.template epilogue<static_filters<Shape, Store::width>>(store, place.batch, int64_t(row0), int64_t(M),
+                                                              int64_t(col0), int64_t(N));
 }
 
 AITC_END

@@ -1,15 +1,19 @@
-// depthwise.h: depthwise convolution on GPUs: one filter for each channel, channels last. A thread computes V channels of a few output pixels side by side and
-// keeps the input row under them in registers.
+// depthwise.h: depthwise convolution on GPUs: one filter for each channel, channels last. A thread computes V channels
+// of a few output pixels side by side and keeps the input row under them in registers.
 //
 //   depthwise<DepthwiseTile<V, pixels, threads>>(shape, window, x, filter, store)
 //
-//   Tile     V channels a thread (a power of two up to 8, divides C, the strides, and width), `pixels` neighbours along the width (4 is good; 1 where Q is small)
-//   Shape    batch, D, H, W, O, P, Q as in image.h; C channels. static constexpr int, or members. (Several filters a channel: use conv with groups.)
+//   Tile     V channels a thread (a power of two up to 8, divides C, the strides, and width), `pixels` neighbours along
+//            the width (4 is good; 1 where Q is small)
+//   Shape    batch, D, H, W, O, P, Q as in image.h; C channels. static constexpr int, or members. (Several filters a
+//            channel: use conv with groups.)
 //   Window   as in image.h; T, R, S, stride_w, dilation_w static constexpr
 //   X        using type; const type* data; stride_n, stride_d, stride_h, stride_w (elements; channels are contiguous)
 //   Filter   using type; const type* data: (T, R, S, C) contiguous
-//   Store    width; operator()<W>(int zero, int64_t row, int64_t col, const Acc (&acc)[W]), W = min(V, width): row = ((n*O + o)*P + p)*Q + q, col = channel
-// Threads of the whole grid: batch * O * P * ceil(Q / pixels) * (C / V); blocks: that over `threads`, rounded up, in x. No shared memory. Acc: see simt.h.
+//   Store    width; operator()<W>(int zero, int64_t row, int64_t col, const Acc (&acc)[W]), W = min(V, width): row =
+//            ((n*O + o)*P + p)*Q + q, col = channel
+// Threads of the whole grid: batch * O * P * ceil(Q / pixels) * (C / V); blocks: that over `threads`, rounded up, in x.
+// No shared memory. Acc: see simt.h.
 //
 //   #include "aitc/gpu/depthwise.h"
 //   using namespace aitc;
@@ -49,7 +53,8 @@ template <class Tile, class Shape, class Window, class X, class Filter, class St
 AITC_FN void depthwise(const Shape& shape, const Window& window, const X& x, const Filter& filter, const Store& store) {
   using Acc = accumulator_t<typename X::type>;
   constexpr int V = Tile::V, pixels = Tile::pixels, S = Window::S;
-  constexpr int span = (pixels - 1) * Window::stride_w + (S - 1) * Window::dilation_w + 1;  // input pixels under the output pixels
+  constexpr int span =
+      (pixels - 1) * Window::stride_w + (S - 1) * Window::dilation_w + 1;  // input pixels under the output pixels
   const int C = shape.C, Q = shape.Q, P = shape.P, O = shape.O, H = shape.H, W = shape.W, D = shape.D;
   const int packs = C / V, groups = ceil_div(Q, pixels);
   const int64_t index = int64_t(blockIdx.x) * Tile::threads + thread_index();
@@ -68,7 +73,8 @@ AITC_FN void depthwise(const Shape& shape, const Window& window, const X& x, con
     for (int j = 0; j < V; ++j) acc[i][j] = Acc(0);
   AITC_NO_UNROLL
   for (int tr = 0; tr < Window::T * Window::R; ++tr) {
-    const int d = o * window.stride_d - window.pad_d + tr / Window::R * window.dilation_d, h = p * window.stride_h - window.pad_h + tr % Window::R * window.dilation_h;
+    const int d = o * window.stride_d - window.pad_d + tr / Window::R * window.dilation_d,
+              h = p * window.stride_h - window.pad_h + tr % Window::R * window.dilation_h;
     if (unsigned(d) >= unsigned(D) || unsigned(h) >= unsigned(H)) continue;
     const auto* row = x.data + n * int64_t(x.stride_n) + d * int64_t(x.stride_d) + h * int64_t(x.stride_h) + c;
     Vec<typename X::type, V> in[span];  // (span,V)
@@ -84,7 +90,8 @@ AITC_FN void depthwise(const Shape& shape, const Window& window, const X& x, con
       AITC_UNROLL
       for (int i = 0; i < pixels; ++i)
         AITC_UNROLL
-        for (int j = 0; j < V; ++j) acc[i][j] += convert<Acc>(in[i * Window::stride_w + s * Window::dilation_w][j]) * convert<Acc>(f[j]);
+      for (int j = 0; j < V; ++j)
+        acc[i][j] += convert<Acc>(in[i * Window::stride_w + s * Window::dilation_w][j]) * convert<Acc>(f[j]);
     }
   }
   grid_dependency_launch();

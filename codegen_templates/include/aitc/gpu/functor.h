@@ -5,7 +5,8 @@
 AITC_BEGIN
 
 // x[j] = load(row, k + j), or load(row + j, k) if along_rows; V a power of two.
-template <int V, bool along_rows = false, class Load, class T> AITC_FN void load_pack(const Load& load, int64_t row, int64_t k, T (&x)[V]) {
+template <int V, bool along_rows = false, class Load, class T>
+AITC_FN void load_pack(const Load& load, int64_t row, int64_t k, T (&x)[V]) {
   constexpr int W = min_of(V, Load::width);
   if constexpr (W == V) {
     load.template operator()<V>(row, k, x);
@@ -19,7 +20,8 @@ template <int V, bool along_rows = false, class Load, class T> AITC_FN void load
     }
   }
 }
-template <int V, bool along_rows = false, class Store, class T> AITC_FN void store_pack(const Store& store, int64_t row, int64_t k, const T (&x)[V]) {
+template <int V, bool along_rows = false, class Store, class T>
+AITC_FN void store_pack(const Store& store, int64_t row, int64_t k, const T (&x)[V]) {
   constexpr int W = min_of(V, Store::width);
   if constexpr (W == V) {
     store.template operator()<V>(row, k, x);

@@ -1,11 +1,13 @@
-// gemm_cdna.h: matrix products by MFMA on gfx90a and gfx942 (MI200, MI300): half_t, bfloat16_t, and float (exact); sums in float. Never run on AMD hardware yet: compiled
-// for it, and run by the emulator.
+// gemm_cdna.h: matrix products by MFMA on gfx90a and gfx942 (MI200, MI300): half_t, bfloat16_t, and float (exact); sums
+// in float. Never run on AMD hardware yet: compiled for it, and run by the emulator.
 //
 // gemm_cdna<CdnaTile<BM, BN, BK, warps_m, warps_n>>(shape, a, b, store)
-//   Shape, A, B, Store: as in gemm_sm80.h. Major::K for both is fastest: other majors are turned when they are written to shared memory.
-// Blocks: ceil(M / BM) * ceil(N / BN) * batch in x; threads: CdnaTile::threads = 64 * warps_m * warps_n; shared memory: GemmCdna<Tile, Shape, A, B>::smem_bytes,
-// the formula at the top of tile_cdna.h. Good tiles: 16 bits <128, 128, 32, 2, 2>, <64, 64, 64, 2, 2>, <32, 64, 64, 1, 2>; float <128, 128, 16, 2, 2>, <64, 64, 32, 2, 2>.
-// Example: gemm_sm80.h's with the last lines
+//   Shape, A, B, Store: as in gemm_sm80.h. Major::K for both is fastest: other majors are turned when they are written
+//   to shared memory.
+// Blocks: ceil(M / BM) * ceil(N / BN) * batch in x; threads: CdnaTile::threads = 64 * warps_m * warps_n; shared memory:
+// GemmCdna<Tile, Shape, A, B>::smem_bytes, the formula at the top of tile_cdna.h. Good tiles: 16 bits <128, 128, 32, 2,
+// 2>, <64, 64, 64, 2, 2>, <32, 64, 64, 1, 2>; float <128, 128, 16, 2, 2>, <64, 64, 32, 2, 2>. Example: gemm_sm80.h's
+// with the last lines
 //   AITC_KERNEL(256) void AITC_ENTRY(gemm_4)(const half_t* x, const half_t* w, half_t* out, int M) {
 //     gemm_cdna<CdnaTile<128, 128, 32, 2, 2>>(Shape{M}, A{x}, B{w}, Store{out});
 //   }
@@ -23,13 +25,15 @@ template <class Tile, class Shape, class A, class B> struct GemmCdna {
   static constexpr int threads = Tile::threads, smem_bytes = Loop::smem_bytes;
 };
 
-template <class Tile, class Shape, class A, class B, class Store> AITC_FN void gemm_cdna(const Shape& shape, const A& a, const B& b, const Store& store) {
+template <class Tile, class Shape, class A, class B, class Store>
+AITC_FN void gemm_cdna(const Shape& shape, const A& a, const B& b, const Store& store) {
   using Gemm = GemmCdna<Tile, Shape, A, B>;
   const int M = shape.M, N = shape.N, K = shape.K;
   const BlockPlace place = block_place(ceil_div(M, Tile::BM), ceil_div(N, Tile::BN));
   const int row0 = place.tile_m * Tile::BM, col0 = place.tile_n * Tile::BN;
   typename Gemm::Loop loop;
-  loop.run(typename Gemm::SourceA(a, place.batch, row0, M, K), typename Gemm::SourceB(b, place.batch, col0, N, K), ceil_div(K, Tile::BK));
+  loop.run(typename Gemm::SourceA(a, place.batch, row0, M, K), typename Gemm::SourceB(b, place.batch, col0, N, K),
+           ceil_div(K, Tile::BK));
   loop.template epilogue<static_multiple<Shape, Store::width>>(store, place.batch, row0, M, col0, N);
 }
 

@@ -1,11 +1,14 @@
-// gemm_simt.h: matrix products by plain multiply-adds, for every type and every GPU: strict float32, double, integers, and whatever does not fit the tensor cores.
+// gemm_simt.h: matrix products by plain multiply-adds, for every type and every GPU: strict float32, double, integers,
+// and whatever does not fit the tensor cores.
 //
 // gemm_simt<SimtTile<BM, BN, BK, TM, TN, split = 1>>(shape, a, b, store)
-//   Shape, A, B, Store as in gemm_sm80.h, except: A and B may have different types of one accumulator (see simt.h), and acc is of that accumulator's type:
-//   operator()<V>(int batch, int64_t row, int64_t col, const Acc (&acc)[V]), V <= min(width, 4). Widths beyond 4 elements are not used.
-// Blocks: ceil(M / BM) * ceil(N / BN) * batch in x; threads: SimtTile::threads = (BM / TM) * (BN / TN) * split; shared memory: GemmSimt<Tile, Shape, A, B>::smem_bytes =
-// max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN) * sizeof(accumulator).
-// Good tiles: <128, 128, 8, 8, 8> (large), <64, 64, 16, 4, 4>, <32, 32, 16, 2, 2>, <16, 64, 16, 1, 4> (few rows), <32, 32, 16, 4, 4, 4> and <64, 64, 16, 8, 4, 2> (few blocks, long K); double: <64, 64, 8, 4, 4>.
+//   Shape, A, B, Store as in gemm_sm80.h, except: A and B may have different types of one accumulator (see simt.h), and
+//   acc is of that accumulator's type: operator()<V>(int batch, int64_t row, int64_t col, const Acc (&acc)[V]), V <=
+//   min(width, 4). Widths beyond 4 elements are not used.
+// Blocks: ceil(M / BM) * ceil(N / BN) * batch in x; threads: SimtTile::threads = (BM / TM) * (BN / TN) * split; shared
+// memory: GemmSimt<Tile, Shape, A, B>::smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN) *
+// sizeof(accumulator). Good tiles: <128, 128, 8, 8, 8> (large), <64, 64, 16, 4, 4>, <32, 32, 16, 2, 2>, <16, 64, 16, 1,
+// 4> (few rows), <32, 32, 16, 4, 4, 4> and <64, 64, 16, 8, 4, 2> (few blocks, long K); double: <64, 64, 8, 4, 4>.
 //
 //   #include "aitc/gpu/gemm_simt.h"
 //   using namespace aitc;
@@ -52,14 +55,16 @@ template <class Tile, class Shape, class A, class B> struct GemmSimt {
   static constexpr int threads = Tile::threads, smem_bytes = Loop::smem_bytes;
 };
 
-template <class Tile, class Shape, class A, class B, class Store> AITC_FN void gemm_simt(const Shape& shape, const A& a, const B& b, const Store& store) {
+template <class Tile, class Shape, class A, class B, class Store>
+AITC_FN void gemm_simt(const Shape& shape, const A& a, const B& b, const Store& store) {
   using Gemm = GemmSimt<Tile, Shape, A, B>;
   const int M = shape.M, N = shape.N, K = shape.K;
   const BlockPlace place = block_place(ceil_div(M, Tile::BM), ceil_div(N, Tile::BN));
   const int row0 = place.tile_m * Tile::BM, col0 = place.tile_n * Tile::BN;
   grid_dependency_wait();
   typename Gemm::Loop loop;
-  loop.run(typename Gemm::SourceA(a, place.batch, row0, M, K), typename Gemm::SourceB(b, place.batch, col0, N, K), ceil_div(K, Tile::BK));
+  loop.run(typename Gemm::SourceA(a, place.batch, row0, M, K), typename Gemm::SourceB(b, place.batch, col0, N, K),
+           ceil_div(K, Tile::BK));
   grid_dependency_launch();
   loop.template epilogue<static_multiple<Shape, Store::width>>(store, place.batch, row0, M, col0, N);
 }

@@ -1,16 +1,21 @@
-// gemm_sm80.h: matrix products on the tensor cores by mma.sync (sm_80 and newer): half_t, bfloat16_t, and float as TF32; sums in float.
+// gemm_sm80.h: matrix products on the tensor cores by mma.sync (sm_80 and newer): half_t, bfloat16_t, and float as
+// TF32; sums in float.
 //
 // gemm_sm80<Tile<BM, BN, BK, warps_m, warps_n, stages, warps_k = 1>>(shape, a, b, store)
 //   Shape   batch, M, N, K: static constexpr int, or int members read at run time
-//   A       (batch, M, K): using type = half_t | bfloat16_t | float; major (Major::K, Major::M, Major::none); width; stride_row, stride_col (elements; static
-//           constexpr or members; any value, 0 and negative too, along what is not contiguous); matrix(batch) -> const type*
-//           width: elements of the widest aligned load along the contiguous axis. Its extent (K for Major::K), the other stride, and every matrix(batch) are
-//           multiples of it. A width of 16 bytes is fastest, 8 and 4 bytes still copy asynchronously, less goes through registers. Major::none: width = 1.
-//   B       (batch, K, N), same type; major Major::K ("transposed", stride_row == 1), Major::N (stride_col == 1), Major::none; the rest likewise
+//   A       (batch, M, K): using type = half_t | bfloat16_t | float; major (Major::K, Major::M, Major::none); width;
+//           stride_row, stride_col (elements; static constexpr or members; any value, 0 and negative too, along what is
+//           not contiguous); matrix(batch) -> const type* width: elements of the widest aligned load along the
+//           contiguous axis. Its extent (K for Major::K), the other stride, and every matrix(batch) are multiples of
+//           it. A width of 16 bytes is fastest, 8 and 4 bytes still copy asynchronously, less goes through registers.
+//           Major::none: width = 1.
+//   B       (batch, K, N), same type; major Major::K ("transposed", stride_row == 1), Major::N (stride_col == 1),
+//           Major::none; the rest likewise
 //   Store   width; operator()<V>(int batch, int64_t row, int64_t col, const float (&acc)[V]), V <= min(width, 8)
-// K may be 0 (results are 0). Blocks: ceil(M / BM) * ceil(N / BN) * batch in x; threads: Tile::threads = 32 * warps_m * warps_n * warps_k;
-// dynamic shared memory: GemmSm80<Tile, Shape, A, B>::smem_bytes, the formula at the top of tile_sm80.h with sizeof(type).
-// Good tiles: 16 bits <128,128,32,2,2,4>, <128,256,32,2,4,3>, <64,64,64,2,2,4>, <64,64,64,2,2,3,2>, <32,64,64,1,2,4,2>; TF32 <128,128,16,2,2,4>, <64,64,32,2,2,3>.
+// K may be 0 (results are 0). Blocks: ceil(M / BM) * ceil(N / BN) * batch in x; threads: Tile::threads = 32 * warps_m *
+// warps_n * warps_k; dynamic shared memory: GemmSm80<Tile, Shape, A, B>::smem_bytes, the formula at the top of
+// tile_sm80.h with sizeof(type). Good tiles: 16 bits <128,128,32,2,2,4>, <128,256,32,2,4,3>, <64,64,64,2,2,4>,
+// <64,64,64,2,2,3,2>, <32,64,64,1,2,4,2>; TF32 <128,128,16,2,2,4>, <64,64,32,2,2,3>.
 //
 //   #include "aitc/gpu/gemm_sm80.h"
 //   using namespace aitc;
@@ -48,40 +53,57 @@
 
 AITC_BEGIN
 
-// One operand's tiles. Along its tile's rows lies `outer` (M or N) if KMajor, else K; columns are contiguous in memory, unless Major::none.
+// One operand's tiles. Along its tile's rows lies `outer` (M or N) if KMajor, else K; columns are contiguous in memory,
+// unless Major::none.
 template <class Operand, int Outer, int BK, int Threads, bool IsA> struct OperandLoader {
   using T = typename Operand::type;
   static constexpr bool k_major = Operand::major == Major::K || Operand::major == Major::none;
   static constexpr int width = Operand::major == Major::none ? 1 : min_of(Operand::width, 16 / int(sizeof(T)));
   using Shared = SharedTile<T, k_major ? Outer : BK, k_major ? BK : Outer, !k_major && sizeof(T) == 4>;
-  static constexpr int per_row = Shared::cols / width, pieces = Shared::rows * per_row, rounds = ceil_div(pieces, Threads);
+  static constexpr int per_row = Shared::cols / width, pieces = Shared::rows * per_row,
+                       rounds = ceil_div(pieces, Threads);
   static constexpr bool regular = Threads % per_row == 0;  // a thread's pieces all lie in one column
   static constexpr int row_step = regular ? Threads / per_row : 0;
 
   Operand operand;
-  const T* base;
+  const T* base;  // the first element of this thread's first piece of tile 0, or of the matrix if not regular
   int outer0, outer_end, k_end;
 
-  AITC_FN OperandLoader(const Operand& o, int batch, int first, int end, int k_size) : operand(o), base(o.matrix(batch)), outer0(first), outer_end(end), k_end(k_size) {}
-
-  AITC_FN int64_t stride_outer() const { return IsA ? int64_t(operand.stride_row) : int64_t(operand.stride_col); }
-  AITC_FN int64_t stride_k() const { return IsA ? int64_t(operand.stride_col) : int64_t(operand.stride_row); }
-
-  AITC_FN void piece(char* stage, int row, int col, int k0) const {
-    const int outer = outer0 + (k_major ? row : col), k = k0 + (k_major ? col : row);
-    const int64_t step_outer = !k_major ? 1 : stride_outer(), step_k = Operand::major == Major::K ? 1 : stride_k();
-    copy_piece<T, width>(stage, Shared::element_offset(row, col), base + outer * step_outer + k * step_k, base, outer < outer_end && k < k_end);
+  AITC_FN OperandLoader(const Operand& o, int batch, int first, int end, int k_size)
+      : operand(o), base(o.matrix(batch)), outer0(first), outer_end(end), k_end(k_size) {
+    if constexpr (regular) {
+      const int row = thread_index() / per_row, col = thread_index() % per_row * width;
+      outer0 += k_major ? row : col;
+      base += outer0 * stride_outer() + (k_major ? col : row) * stride_k();
+    }
   }
+
+  AITC_FN int64_t stride_outer() const {
+    if constexpr (!k_major) return 1;
+    else return IsA ? int64_t(operand.stride_row) : int64_t(operand.stride_col);
+  }
+  AITC_FN int64_t stride_k() const {
+    if constexpr (Operand::major == Major::K) return 1;
+    else return IsA ? int64_t(operand.stride_col) : int64_t(operand.stride_row);
+  }
+
   AITC_FN void load(char* stage, int k_tile) const {
     const int thread = thread_index(), k0 = k_tile * BK;
     AITC_UNROLL
     for (int i = 0; i < rounds; ++i) {
       if constexpr (regular) {
-        const int row = thread / per_row + i * row_step;
-        if (pieces % Threads == 0 || row < Shared::rows) piece(stage, row, thread % per_row * width, k0);
+        const int row = thread / per_row + i * row_step, col = thread % per_row * width;
+        const int outer = outer0 + (k_major ? i * row_step : 0), k = k0 + (k_major ? col : row);
+        const T* from = base + int64_t(k0 + (k_major ? 0 : i * row_step)) * stride_k();
+        if (k_major) from += i * row_step * stride_outer();
+        if (pieces % Threads == 0 || row < Shared::rows)
+          copy_piece<T, width>(stage, Shared::element_offset(row, col), from, outer < outer_end && k < k_end);
       } else {
-        const int p = thread + i * Threads;
-        if (pieces % Threads == 0 || p < pieces) piece(stage, p / per_row, p % per_row * width, k0);
+        const int p = thread + i * Threads, row = p / per_row, col = p % per_row * width;
+        const int outer = outer0 + (k_major ? row : col), k = k0 + (k_major ? col : row);
+        const T* from = base + outer * stride_outer() + k * stride_k();
+        if (pieces % Threads == 0 || p < pieces)
+          copy_piece<T, width>(stage, Shared::element_offset(row, col), from, outer < outer_end && k < k_end);
       }
     }
   }
@@ -97,7 +119,8 @@ template <class Tile, class Shape, class A, class B> struct GemmSm80 {
   static constexpr int threads = Tile::threads, smem_bytes = Loop::smem_bytes;
 };
 
-template <class Tile, class Shape, class A, class B, class Store> AITC_FN void gemm_sm80(const Shape& shape, const A& a, const B& b, const Store& store) {
+template <class Tile, class Shape, class A, class B, class Store>
+AITC_FN void gemm_sm80(const Shape& shape, const A& a, const B& b, const Store& store) {
   using Gemm = GemmSm80<Tile, Shape, A, B>;
   const int M = shape.M, N = shape.N, K = shape.K;
   const BlockPlace place = block_place(ceil_div(M, Tile::BM), ceil_div(N, Tile::BN));
@@ -108,7 +131,8 @@ template <class Tile, class Shape, class A, class B, class Store> AITC_FN void g
   typename Gemm::Loop loop;
   loop.run(load_a, load_b, ceil_div(K, Tile::BK));
   grid_dependency_launch();
-  loop.template epilogue<static_multiple<Shape, Store::width>>(store, place.batch, int64_t(row0), int64_t(M), int64_t(col0), int64_t(N));
+  loop.template epilogue<static_multiple<Shape, Store::width>>(store, place.batch, int64_t(row0), int64_t(M),
+                                                               int64_t(col0), int64_t(N));
 }
 
 AITC_END

@@ -1,13 +1,16 @@
 // gemv.h: matrix products with few rows (M up to 8, more in steps), limited by reading B once; every type, every GPU.
 //
-//   gemv_k<GemvK<MR, V, cols, warps>>(shape, a, b, store)             B has major K: a warp reads `cols` columns of B along K, its lanes V elements each
-//   gemv_n<GemvN<MR, V, across, warps>>(shape, a, b, store)           B has major N: `across` lanes of a warp (a power of two) read V neighbouring columns each; the
+//   gemv_k<GemvK<MR, V, cols, warps>>(shape, a, b, store)             B has major K: a warp reads `cols` columns of B
+//   along K, its lanes V elements each gemv_n<GemvN<MR, V, across, warps>>(shape, a, b, store)           B has major N:
+//   `across` lanes of a warp (a power of two) read V neighbouring columns each; the
 //                                                                     other lanes and the warps of the block divide K
 //
-//   Shape, A, B, Store: as in gemm_simt.h. V divides B's width (and for gemv_k K, and A's width if A's major is K); MR rows of A a block.
-// Blocks in x, with rows = ceil(M / MR): gemv_k ceil(N / (warps * cols)) * rows * batch, no shared memory; gemv_n ceil(N / (across * V)) * rows * batch, smem_bytes =
-// warps > 1 ? warps * MR * across * V * sizeof(accumulator) : 0. threads = warps * warp_size.
-// Good: <1, 8, 2, 4> (16 bits) and <1, 4, 2, 4> (float) for gemv_k; <1, 4, 8, 16> for gemv_n; MR = the power of two from M on, up to 8.
+//   Shape, A, B, Store: as in gemm_simt.h. V divides B's width (and for gemv_k K, and A's width if A's major is K); MR
+//   rows of A a block.
+// Blocks in x, with rows = ceil(M / MR): gemv_k ceil(N / (warps * cols)) * rows * batch, no shared memory; gemv_n
+// ceil(N / (across * V)) * rows * batch, smem_bytes = warps > 1 ? warps * MR * across * V * sizeof(accumulator) : 0.
+// threads = warps * warp_size. Good: <1, 8, 2, 4> (16 bits) and <1, 4, 2, 4> (float) for gemv_k; <1, 4, 8, 16> for
+// gemv_n; MR = the power of two from M on, up to 8.
 //
 // Example: gemm_simt.h's with M = 1 and the last lines
 //   AITC_KERNEL(128) void AITC_ENTRY(gemm_9)(const float* x, const float* w, float* out, int M) {
@@ -22,22 +25,26 @@ template <int MR_, int V_, int Cols, int Warps> struct GemvK {
   static constexpr int MR = MR_, V = V_, cols = Cols, warps = Warps, threads = Warps * warp_size;
 };
 template <int MR_, int V_, int Across, int Warps> struct GemvN {
-  static constexpr int MR = MR_, V = V_, across = Across, warps = Warps, threads = Warps * warp_size, down = warp_size / Across;
+  static constexpr int MR = MR_, V = V_, across = Across, warps = Warps, threads = Warps * warp_size,
+                       down = warp_size / Across;
   static_assert(warp_size % Across == 0, "a part of a warp");
 };
 
 // V elements of row `row` of A from k on.
-template <int V, class Acc, class A> AITC_FN void load_a_row(const A& a, const typename A::type* base, int row, int k, Acc (&x)[V]) {
+template <int V, class Acc, class A>
+AITC_FN void load_a_row(const A& a, const typename A::type* base, int row, int k, Acc (&x)[V]) {
   if constexpr (A::major == Major::K && A::width % V == 0) {
     const auto v = load<V>(base + row * int64_t(a.stride_row) + k);
     AITC_UNROLL
     for (int e = 0; e < V; ++e) x[e] = convert<Acc>(v[e]);
   } else {
     AITC_UNROLL
-    for (int e = 0; e < V; ++e) x[e] = convert<Acc>(base[row * int64_t(a.stride_row) + (k + e) * int64_t(a.stride_col)]);
+    for (int e = 0; e < V; ++e)
+      x[e] = convert<Acc>(base[row * int64_t(a.stride_row) + (k + e) * int64_t(a.stride_col)]);
   }
 }
-template <int W, class Store, class Acc, int N> AITC_FN void store_columns(const Store& store, int batch, int row, int col, int col_end, const Acc (&x)[N]) {
+template <int W, class Store, class Acc, int N>
+AITC_FN void store_columns(const Store& store, int batch, int row, int col, int col_end, const Acc (&x)[N]) {
   constexpr int width = min_of(greatest_divisor(W, N), Store::width);
   AITC_UNROLL
   for (int j = 0; j < N; j += width) {
@@ -57,13 +64,16 @@ template <int W, class Store, class Acc, int N> AITC_FN void store_columns(const
   }
 }
 
-template <class Tile, class Shape, class A, class B, class Store> AITC_FN void gemv_k(const Shape& shape, const A& a, const B& b, const Store& store) {
+template <class Tile, class Shape, class A, class B, class Store>
+AITC_FN void gemv_k(const Shape& shape, const A& a, const B& b, const Store& store) {
   using Acc = accumulator_t<typename A::type>;
-  static_assert(B::major == Major::K && is_same<Acc, accumulator_t<typename B::type>>, "B has major K and A's accumulator");
+  static_assert(B::major == Major::K && is_same<Acc, accumulator_t<typename B::type>>,
+                "B has major K and A's accumulator");
   constexpr int MR = Tile::MR, V = Tile::V, cols = Tile::cols;
   const int M = shape.M, N = shape.N, K = shape.K, lane = lane_index();
   const int groups_n = ceil_div(N, Tile::warps * cols), groups_m = ceil_div(M, MR);
-  const int index = int(blockIdx.x % unsigned(groups_n)), rest = int(blockIdx.x / unsigned(groups_n)), row0 = rest % groups_m * MR, batch = rest / groups_m;
+  const int index = int(blockIdx.x % unsigned(groups_n)), rest = int(blockIdx.x / unsigned(groups_n)),
+            row0 = rest % groups_m * MR, batch = rest / groups_m;
   const int col0 = (index * Tile::warps + warp_index()) * cols;
   grid_dependency_wait();
   const auto *base_a = a.matrix(batch), *base_b = b.matrix(batch);
@@ -102,13 +112,16 @@ template <class Tile, class Shape, class A, class B, class Store> AITC_FN void g
   }
 }
 
-template <class Tile, class Shape, class A, class B, class Store> AITC_FN void gemv_n(const Shape& shape, const A& a, const B& b, const Store& store) {
+template <class Tile, class Shape, class A, class B, class Store>
+AITC_FN void gemv_n(const Shape& shape, const A& a, const B& b, const Store& store) {
   using Acc = accumulator_t<typename A::type>;
-  static_assert(B::major == Major::N && is_same<Acc, accumulator_t<typename B::type>>, "B has major N and A's accumulator");
+  static_assert(B::major == Major::N && is_same<Acc, accumulator_t<typename B::type>>,
+                "B has major N and A's accumulator");
   constexpr int MR = Tile::MR, V = Tile::V, across = Tile::across, down = Tile::down;
   const int M = shape.M, N = shape.N, K = shape.K, lane = lane_index(), warp = warp_index();
   const int groups_n = ceil_div(N, across * V), groups_m = ceil_div(M, MR);
-  const int index = int(blockIdx.x % unsigned(groups_n)), rest = int(blockIdx.x / unsigned(groups_n)), row0 = rest % groups_m * MR, batch = rest / groups_m;
+  const int index = int(blockIdx.x % unsigned(groups_n)), rest = int(blockIdx.x / unsigned(groups_n)),
+            row0 = rest % groups_m * MR, batch = rest / groups_m;
   const int col = (index * across + lane % across) * V;
   grid_dependency_wait();
   const auto *base_a = a.matrix(batch), *base_b = b.matrix(batch);

@@ -197,7 +197,8 @@ template <class T> AITC_FN T atomic_min(T* p, T v) {
 }
 template <class T> AITC_FN T atomic_cas(T* p, T expected, T v) {
   if constexpr (sizeof(T) == 8)
-    return T(atomicCAS(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(expected), static_cast<unsigned long long>(v)));
+    return T(atomicCAS(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(expected),
+                       static_cast<unsigned long long>(v)));
   else
     return T(atomicCAS(reinterpret_cast<unsigned*>(p), unsigned(expected), unsigned(v)));
 }
@@ -234,12 +235,16 @@ template <int Bytes> AITC_FN void store_bytes(void* to, const void* from) {
   if constexpr (Bytes == 16) {
     uint4 w;
     __builtin_memcpy(&w, from, 16);
-    asm volatile("{ .reg .u64 p; cvta.to.global.u64 p, %0; st.global.v4.b32 [p], {%1, %2, %3, %4}; }" ::"l"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+    asm volatile("{ .reg .u64 p; cvta.to.global.u64 p, %0; st.global.v4.b32 [p], {%1, %2, %3, %4}; }" ::"l"(to),
+                 "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+                 : "memory");
     return;
   } else if constexpr (Bytes == 8) {
     uint2 w;
     __builtin_memcpy(&w, from, 8);
-    asm volatile("{ .reg .u64 p; cvta.to.global.u64 p, %0; st.global.v2.b32 [p], {%1, %2}; }" ::"l"(to), "r"(w.x), "r"(w.y) : "memory");
+    asm volatile("{ .reg .u64 p; cvta.to.global.u64 p, %0; st.global.v2.b32 [p], {%1, %2}; }" ::"l"(to), "r"(w.x),
+                 "r"(w.y)
+                 : "memory");
     return;
   } else if constexpr (Bytes > 16) {
     AITC_UNROLL
@@ -339,7 +344,9 @@ AITC_FN uint16_t float_to_bfloat16(float f) {
   return f != f ? uint16_t(0x7fff) : uint16_t((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 AITC_FN uint32_t floats_to_half2(float lo, float hi) { return uint32_t(float_to_half(hi)) << 16 | float_to_half(lo); }
-AITC_FN uint32_t floats_to_bfloat162(float lo, float hi) { return uint32_t(float_to_bfloat16(hi)) << 16 | float_to_bfloat16(lo); }
+AITC_FN uint32_t floats_to_bfloat162(float lo, float hi) {
+  return uint32_t(float_to_bfloat16(hi)) << 16 | float_to_bfloat16(lo);
+}
 #endif
 
 // ---------------------------------------------------------------- elementary functions on float
@@ -446,7 +453,8 @@ template <int threads, class T, class Op> AITC_FN T block_reduce(T v, Op op, T* 
 }
 template <int V, class Body> AITC_FN void for_each(int64_t count, const Body& body) {
   grid_dependency_wait();
-  const int64_t step = int64_t(gridDim.x) * blockDim.x, first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, whole = count / V;
+  const int64_t step = int64_t(gridDim.x) * blockDim.x, first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x,
+                whole = count / V;
   for (int64_t i = first; i < whole; i += step) body.template operator()<V>(i * V);
   if constexpr (V > 1)
     for (int64_t i = whole * V + first; i < count; i += step) body.template operator()<1>(i);

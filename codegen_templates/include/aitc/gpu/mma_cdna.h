@@ -1,11 +1,14 @@
-// mma_cdna.h: the matrix instructions of gfx90a and gfx942 that the kernels use (emulated by tests/emulator/mma_cdna.h). A wave has 64 lanes.
+// mma_cdna.h: the matrix instructions of gfx90a and gfx942 that the kernels use (emulated by
+// tests/emulator/mma_cdna.h). A wave has 64 lanes.
 //
 //   f32x16                     16 accumulators of a lane
-//   Mfma<T>::step              2 * 16 / sizeof(T): the contraction that 16 bytes of each lane cover: 16 for half_t and bfloat16_t, 8 for float
-//   Mfma<T>::run(d, a, b)      D(32,32) += A(32,step) B(step,32) in float, from 16 bytes a lane of each operand: with g = lane / 32 and E = 16 / sizeof(T), lane
-//                              holds A[lane % 32][g E .. g E + E) and B[g E .. g E + E)[lane % 32]
-//   Mfma<T>::run_half(d, a, b) half the step, from 8 bytes a lane (16 bits only): A[lane % 32][4 g .. 4 g + 4), B likewise
-//   D: register r of lane l is row 8 (r / 4) + 4 (l / 32) + r % 4, column l % 32
+//   Mfma<T>::step              2 * 16 / sizeof(T): the contraction that 16 bytes of each lane cover: 16 for half_t and
+//                              bfloat16_t, 8 for float
+//   Mfma<T>::run(d, a, b)      D(32,32) += A(32,step) B(step,32) in float, from 16 bytes a lane of each operand: with g
+//                              = lane / 32 and E = 16 / sizeof(T), lane holds A[lane % 32][g E .. g E + E) and B[g E ..
+//                              g E + E)[lane % 32]
+//   Mfma<T>::run_half(d, a, b) half the step, from 8 bytes a lane (16 bits only): A[lane % 32][4 g .. 4 g + 4), B
+//   likewise D: register r of lane l is row 8 (r / 4) + 4 (l / 32) + r % 4, column l % 32
 // float is exact float32 here, not TF32. gfx90a flushes subnormal half and bfloat16 operands to zero.
 #pragma once
 #include "aitc/types.h"

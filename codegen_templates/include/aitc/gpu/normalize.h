@@ -1,24 +1,31 @@
 // normalize.h: softmax and normalisations on GPUs: store(row, k, y), where y depends on the whole row load(row, .).
 //
-//   normalize_rows<RowNorm<V, lanes, packs, threads>>(op, shape, load, store)       k is contiguous in memory: V runs along k
-//   normalize_columns<ColumnNorm<V, across, down>>(op, shape, load, store)          row is contiguous in memory: V runs along row
+//   normalize_rows<RowNorm<V, lanes, packs, threads>>(op, shape, load, store)       k is contiguous in memory: V runs
+//   along k normalize_columns<ColumnNorm<V, across, down>>(op, shape, load, store)          row is contiguous in
+//   memory: V runs along row
 //
 //   op       Softmax{}      y = exp(x - max) / sum
 //            LogSoftmax{}   y = x - max - log(sum)
-//            LayerNorm{e}   y = (x - mean) / sqrt(variance + e)       instance and group norm too; scale and bias are the store's
+//            LayerNorm{e}   y = (x - mean) / sqrt(variance + e)       instance and group norm too; scale and bias are
+//                           the store's
 //            RMSNorm{e}     y = x / sqrt(mean(x^2) + e)
-//   RowNorm      `lanes` threads hold a row in registers, `packs` vectors of V each: lanes * packs * V >= K. lanes: a power of two up to warp_size, or all
-//                `threads`, a multiple of warp_size. packs = 0: the row is read again for each pass instead (rows too long for registers: beyond about 32 values a
-//                thread). A block takes threads / lanes rows. Blocks: ceil(rows / (threads / lanes)); threads;
-//                smem_bytes = lanes > warp_size ? 2 * threads / warp_size * sizeof(T) : 0
-//   ColumnNorm   `across` threads side by side take V rows each, `down` threads (a power of two) share them; reads the input two or three times. Blocks: ceil(rows / (V
-//                * across)); threads = across * down; smem_bytes = down > 1 ? across * down * V * sizeof(T) : 0
+//   RowNorm      `lanes` threads hold a row in registers, `packs` vectors of V each: lanes * packs * V >= K. lanes: a
+//                power of two up to warp_size, or all `threads`, a multiple of warp_size. packs = 0: the row is read
+//                again for each pass instead (rows too long for registers: beyond about 32 values a thread). A block
+//                takes threads / lanes rows. Blocks: ceil(rows / (threads / lanes)); threads; smem_bytes = lanes >
+//                warp_size ? 2 * threads / warp_size * sizeof(T) : 0
+//   ColumnNorm   `across` threads side by side take V rows each, `down` threads (a power of two) share them; reads the
+//                input two or three times. Blocks: ceil(rows / (V * across)); threads = across * down; smem_bytes =
+//                down > 1 ? across * down * V * sizeof(T) : 0
 //   Shape    rows, K: static constexpr int or int64_t, or members read at run time; K < 2^31
 //   Load     using type = T, float or double (statistics are made in it); static constexpr int width;
-//            operator()<W>(int64_t row, int64_t k, T (&x)[W]): x[j] = element (row, k + j) resp. (row + j, k), W <= min(V, width)
+//            operator()<W>(int64_t row, int64_t k, T (&x)[W]): x[j] = element (row, k + j) resp. (row + j, k), W <=
+//            min(V, width)
 //   Store    static constexpr int width; operator()<W>(int64_t row, int64_t k, const T (&y)[W])
-//            optional: void statistics(int64_t row, T mean, T inverse_deviation) const, called once a row (LayerNorm; RMSNorm gives mean = 0)
-// V is a power of two that divides K (rows) resp. rows (columns). The variance is that of the differences from the mean.
+//            optional: void statistics(int64_t row, T mean, T inverse_deviation) const, called once a row (LayerNorm;
+//            RMSNorm gives mean = 0)
+// V is a power of two that divides K (rows) resp. rows (columns). The variance is that of the differences from the
+// mean.
 //
 //   #include "aitc/gpu/normalize.h"
 //   using namespace aitc;
@@ -40,11 +47,12 @@
 //       const auto v0 = load<V>(scale + k);
 //       const auto v1 = load<V>(bias + k);
 //       Vec<half_t, V> r;
-//       AITC_UNROLL for (int j = 0; j < V; ++j) r[j] = convert<half_t>(y[j] * convert<float>(v0[j]) + convert<float>(v1[j]));
-//       store<V>(out + row * 768 + k, r);
+//       AITC_UNROLL for (int j = 0; j < V; ++j) r[j] = convert<half_t>(y[j] * convert<float>(v0[j]) +
+//       convert<float>(v1[j])); store<V>(out + row * 768 + k, r);
 //     }
 //   };
-//   AITC_KERNEL(128) void AITC_ENTRY(layer_norm_2)(const half_t* x, const half_t* scale, const half_t* bias, half_t* out, int64_t rows) {
+//   AITC_KERNEL(128) void AITC_ENTRY(layer_norm_2)(const half_t* x, const half_t* scale, const half_t* bias, half_t*
+//   out, int64_t rows) {
 //     normalize_rows<RowNorm<8, 32, 3, 128>>(LayerNorm{1e-12f}, Shape{rows}, Load{x}, Store{scale, bias, out});
 //   }
 #pragma once
@@ -78,7 +86,8 @@ template <int V_, int Across, int Down> struct ColumnNorm {
   static constexpr int V = V_, across = Across, down = Down, threads = Across * Down;
 };
 
-template <class Store, class T> AITC_FN auto give_statistics(const Store& store, int64_t row, T mean, T inverse, int) -> decltype(store.statistics(row, mean, inverse)) {
+template <class Store, class T> AITC_FN auto give_statistics(const Store& store, int64_t row, T mean, T inverse, int)
+    -> decltype(store.statistics(row, mean, inverse)) {
   store.statistics(row, mean, inverse);
 }
 template <class Store, class T> AITC_FN void give_statistics(const Store&, int64_t, T, T, long) {}
@@ -104,7 +113,8 @@ template <class Tile, class T> struct RowLanes {
   AITC_FN T max(T v) const { return over(v, [](T a, T b) { return m_max(a, b); }); }
 };
 
-template <class Tile, class Op, class Shape, class Load, class Store> AITC_FN void normalize_rows(const Op& op, const Shape& shape, const Load& load, const Store& store) {
+template <class Tile, class Op, class Shape, class Load, class Store>
+AITC_FN void normalize_rows(const Op& op, const Shape& shape, const Load& load, const Store& store) {
   using T = typename Load::type;
   constexpr int V = Tile::V, packs = Tile::packs;
   const int64_t rows = shape.rows;
@@ -214,7 +224,8 @@ template <class Tile, class T> struct ColumnLanes {
   }
 };
 
-template <class Tile, class Op, class Shape, class Load, class Store> AITC_FN void normalize_columns(const Op& op, const Shape& shape, const Load& load, const Store& store) {
+template <class Tile, class Op, class Shape, class Load, class Store>
+AITC_FN void normalize_columns(const Op& op, const Shape& shape, const Load& load, const Store& store) {
   using T = typename Load::type;
   constexpr int V = Tile::V;
   const int64_t rows = shape.rows;

@@ -1,4 +1,5 @@
-// patch_source.h: the patches of a convolution as operand A of the kernels that stage through registers (conv_simt.h, conv_cdna.h).
+// patch_source.h: the patches of a convolution as operand A of the kernels that stage through registers (conv_simt.h,
+// conv_cdna.h).
 #pragma once
 #include "aitc/gpu/image.h"
 #include "aitc/gpu/simt.h"
@@ -16,7 +17,8 @@ template <class X, class Shape, class Window, class Acc, int Widest = 4> struct 
   const T* base;
   int row0;
 
-  AITC_FN PatchSource(const Shape& s, const Window& w, const X& x_, int group, int first) : x(x_), shape(s), window(w), base(x_.data + int64_t(group) * s.C), row0(first) {}
+  AITC_FN PatchSource(const Shape& s, const Window& w, const X& x_, int group, int first)
+      : x(x_), shape(s), window(w), base(x_.data + int64_t(group) * s.C), row0(first) {}
   template <int W> AITC_FN void piece(int row, int k, Acc (&values)[W]) const {
     Pixel pixel;
     pixel.set(shape, window, x, row0 + row);

@@ -1,21 +1,25 @@
 // reduce.h: store(row, 0, Operation over k of load(row, k)) on GPUs.
 //
-//   reduce_rows<Op, RowReduction<V, lanes, threads>>(shape, load, store)            k is contiguous in memory: V runs along k
-//   reduce_columns<Op, ColumnReduction<V, across, down>>(shape, load, store)        row is contiguous in memory: V runs along row
+//   reduce_rows<Op, RowReduction<V, lanes, threads>>(shape, load, store)            k is contiguous in memory: V runs
+//   along k reduce_columns<Op, ColumnReduction<V, across, down>>(shape, load, store)        row is contiguous in
+//   memory: V runs along row
 //
 //   Op       aitc/reduction.h: Sum Mean Max Min Prod SumSquare L1 L2 LogSum LogSumExp ArgMax<last> ArgMin<last>
-//   RowReduction     `lanes` threads share a row: a power of two up to warp_size, or all `threads`, a multiple of warp_size. A block takes threads / lanes
-//                    rows. Blocks: ceil(rows / (threads / lanes)); threads; smem_bytes = lanes > warp_size ? threads / warp_size * state : 0
-//   ColumnReduction  `across` threads side by side take V rows each, `down` threads (a power of two) share them. Blocks: ceil(rows / (V * across)); threads =
-//                    across * down; smem_bytes = down > 1 ? across * down * V * state : 0.
-//                    `state` = sizeof(T), and another sizeof(T) for LogSumExp, 4 more for ArgMax and ArgMin (8 where T has 8 bytes).
+//   RowReduction     `lanes` threads share a row: a power of two up to warp_size, or all `threads`, a multiple of
+//                    warp_size. A block takes threads / lanes rows. Blocks: ceil(rows / (threads / lanes)); threads;
+//                    smem_bytes = lanes > warp_size ? threads / warp_size * state : 0
+//   ColumnReduction  `across` threads side by side take V rows each, `down` threads (a power of two) share them.
+//                    Blocks: ceil(rows / (V * across)); threads = across * down; smem_bytes = down > 1 ? across * down
+//                    * V * state : 0. `state` = sizeof(T), and another sizeof(T) for LogSumExp, 4 more for ArgMax and
+//                    ArgMin (8 where T has 8 bytes).
 //   Shape    rows, K: static constexpr int or int64_t, or members read at run time; K < 2^31
-//   Load     using type = T: float, double, int32_t or int64_t, in which the reduction is made; static constexpr int width;
-//            operator()<W>(int64_t row, int64_t k, T (&x)[W]): x[j] = element (row, k + j) resp. (row + j, k), W <= min(V, width)
-//   Store    static constexpr int width (1 for reduce_rows); operator()<W>(int64_t row, int64_t zero, const R (&acc)[W]); acc[j] belongs to row + j. R is T, or
-//            int64_t for ArgMax and ArgMin
-// V is a power of two that divides K (reduce_rows) or rows (reduce_columns) and whatever the rows are cut from: no vector crosses a gap in memory.
-// Few rows, long: do it in two launches, (rows, parts, K / parts) first.
+//   Load     using type = T: float, double, int32_t or int64_t, in which the reduction is made; static constexpr int
+//            width; operator()<W>(int64_t row, int64_t k, T (&x)[W]): x[j] = element (row, k + j) resp. (row + j, k), W
+//            <= min(V, width)
+//   Store    static constexpr int width (1 for reduce_rows); operator()<W>(int64_t row, int64_t zero, const R
+//            (&acc)[W]); acc[j] belongs to row + j. R is T, or int64_t for ArgMax and ArgMin
+// V is a power of two that divides K (reduce_rows) or rows (reduce_columns) and whatever the rows are cut from: no
+// vector crosses a gap in memory. Few rows, long: do it in two launches, (rows, parts, K / parts) first.
 //
 //   #include "aitc/gpu/reduce.h"
 //   using namespace aitc;
@@ -67,7 +71,8 @@ template <class T, class Index> struct IndexState {
   Index index;  // -1: nothing yet
 };
 template <class Op, class T> struct Reduction {
-  using State = select_t<Op::has_index, IndexState<T, select_t<sizeof(T) == 8, int64_t, int32_t>>, select_t<Op::has_maximum, MaximumState<T>, PlainState<T>>>;
+  using State = select_t<Op::has_index, IndexState<T, select_t<sizeof(T) == 8, int64_t, int32_t>>,
+                         select_t<Op::has_maximum, MaximumState<T>, PlainState<T>>>;
   using Result = select_t<Op::has_index, int64_t, T>;
 
   static AITC_FN State first() {
@@ -100,7 +105,8 @@ template <class Op, class T> struct Reduction {
       const T m = m_max(a.value, b.value), base = m == lowest<T>() || m == highest<T>() ? T(0) : m;
       State r;
       r.value = m;
-      r.sum = (a.sum == T(0) ? T(0) : a.sum * m_exp(a.value - base)) + (b.sum == T(0) ? T(0) : b.sum * m_exp(b.value - base));
+      r.sum = (a.sum == T(0) ? T(0) : a.sum * m_exp(a.value - base)) +
+              (b.sum == T(0) ? T(0) : b.sum * m_exp(b.value - base));
       return r;
     } else {
       return {Op::merge(a.value, b.value)};
@@ -108,12 +114,14 @@ template <class Op, class T> struct Reduction {
   }
   static AITC_FN Result finish(const State& s, int64_t n) {
     if constexpr (Op::has_index) return s.index < 0 ? 0 : s.index;
-    else if constexpr (Op::has_maximum) return m_log(s.sum) + (s.value == lowest<T>() || s.value == highest<T>() ? T(0) : s.value);
+    else if constexpr (Op::has_maximum)
+      return m_log(s.sum) + (s.value == lowest<T>() || s.value == highest<T>() ? T(0) : s.value);
     else return Op::finish(s.value, n);
   }
 };
 
-template <class Op, class Tile, class Shape, class Load, class Store> AITC_FN void reduce_rows(const Shape& shape, const Load& load, const Store& store) {
+template <class Op, class Tile, class Shape, class Load, class Store>
+AITC_FN void reduce_rows(const Shape& shape, const Load& load, const Store& store) {
   using R = Reduction<Op, typename Load::type>;
   using State = typename R::State;
   constexpr int V = Tile::V;
@@ -153,7 +161,8 @@ template <class Op, class Tile, class Shape, class Load, class Store> AITC_FN vo
   }
 }
 
-template <class Op, class Tile, class Shape, class Load, class Store> AITC_FN void reduce_columns(const Shape& shape, const Load& load, const Store& store) {
+template <class Op, class Tile, class Shape, class Load, class Store>
+AITC_FN void reduce_columns(const Shape& shape, const Load& load, const Store& store) {
   using R = Reduction<Op, typename Load::type>;
   using State = typename R::State;
   constexpr int V = Tile::V;
@@ -184,7 +193,8 @@ template <class Op, class Tile, class Shape, class Load, class Store> AITC_FN vo
       block_barrier();
       if (y_index < half)
         AITC_UNROLL
-        for (int j = 0; j < V; ++j) state[j] = R::merge(state[j], scratch[((y_index + half) * V + j) * Tile::across + x_index]);
+      for (int j = 0; j < V; ++j)
+        state[j] = R::merge(state[j], scratch[((y_index + half) * V + j) * Tile::across + x_index]);
     }
   }
   if (row < rows && y_index == 0) {

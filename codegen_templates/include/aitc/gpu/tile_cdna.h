@@ -1,8 +1,9 @@
 // tile_cdna.h: the parts that the MFMA kernels (gemm_cdna.h, conv_cdna.h) share.
 //
 //   CdnaTile<BM, BN, BK, warps_m, warps_n>
-//     BM x BN results a block, BK of the contraction a step (a multiple of Mfma<T>::step: 16 for 16 bits, 8 for float); warps_m x warps_n waves divide BM x BN, each
-//     a multiple of 32 x 32. threads = 64 * warps_m * warps_n. The next step's tiles wait in registers while this one is multiplied.
+//     BM x BN results a block, BK of the contraction a step (a multiple of Mfma<T>::step: 16 for 16 bits, 8 for float);
+//     warps_m x warps_n waves divide BM x BN, each a multiple of 32 x 32. threads = 64 * warps_m * warps_n. The next
+//     step's tiles wait in registers while this one is multiplied.
 //   smem_bytes = max(2 * (BM + BN) * (BK * sizeof(T) + 16), warps_m * warps_n * 32 * 36 * 4); at most 65536
 #pragma once
 #include "aitc/gpu/mma_cdna.h"
@@ -11,12 +12,13 @@
 AITC_BEGIN
 
 template <int BM_, int BN_, int BK_, int WarpsM, int WarpsN> struct CdnaTile {
-  static constexpr int BM = BM_, BN = BN_, BK = BK_, warps_m = WarpsM, warps_n = WarpsN, WM = BM / WarpsM, WN = BN / WarpsN, threads = 64 * WarpsM * WarpsN;
+  static constexpr int BM = BM_, BN = BN_, BK = BK_, warps_m = WarpsM, warps_n = WarpsN, WM = BM / WarpsM,
+                       WN = BN / WarpsN, threads = 64 * WarpsM * WarpsN;
   static_assert(BM % (32 * WarpsM) == 0 && BN % (32 * WarpsN) == 0, "a wave computes a multiple of 32 x 32");
 };
 
-// Extent rows of BK elements, contiguous along k, and 16 bytes between rows against bank conflicts. Pieces of `width` elements along k (along_k) or along M / N
-// travel through registers.
+// Extent rows of BK elements, contiguous along k, and 16 bytes between rows against bank conflicts. Pieces of `width`
+// elements along k (along_k) or along M / N travel through registers.
 template <class T, int Extent, int BK, int Threads, int width, bool along_k> struct CdnaStage {
   static constexpr int row_bytes = BK * int(sizeof(T)) + 16, bytes = Extent * row_bytes;
   static constexpr int per_row = along_k ? BK / width : Extent / width, rows = along_k ? Extent : BK;
@@ -28,7 +30,8 @@ template <class T, int Extent, int BK, int Threads, int width, bool along_k> str
     AITC_UNROLL
     for (int i = 0; i < rounds; ++i) {
       const int p = thread_index() + i * Threads, row = p / per_row, col = p % per_row * width;
-      if (pieces % Threads == 0 || p < pieces) source.template piece<width>(along_k ? row : col, k0 + (along_k ? col : row), held[i]);
+      if (pieces % Threads == 0 || p < pieces)
+        source.template piece<width>(along_k ? row : col, k0 + (along_k ? col : row), held[i]);
     }
   }
   AITC_FN void put(char* stage) const {
@@ -43,7 +46,8 @@ template <class T, int Extent, int BK, int Threads, int width, bool along_k> str
           copy_bytes<width * int(sizeof(T))>(stage + row * row_bytes + col * int(sizeof(T)), &v);
         } else {
           AITC_UNROLL
-          for (int e = 0; e < width; ++e) *reinterpret_cast<T*>(stage + (col + e) * row_bytes + row * int(sizeof(T))) = held[i][e];
+          for (int e = 0; e < width; ++e)
+            *reinterpret_cast<T*>(stage + (col + e) * row_bytes + row * int(sizeof(T))) = held[i][e];
         }
       }
     }
@@ -116,7 +120,8 @@ template <class T, class Tile, class SourceA, class SourceB> struct CdnaLoop {
     block_barrier();  // the stages' memory is free for the epilogue
   }
 
-  template <bool ExactCols, class Store> AITC_FN void epilogue(const Store& store, int batch, int64_t row0, int64_t row_end, int64_t col0, int64_t col_end) const {
+  template <bool ExactCols, class Store> AITC_FN void epilogue(const Store& store, int batch, int64_t row0,
+                                                               int64_t row_end, int64_t col0, int64_t col_end) const {
     constexpr int V = min_of(Store::width, 8), per_row = 32 / V, pieces = 32 * per_row;
     const int lane = lane_index();
     float* patch = reinterpret_cast<float*>(shared_memory()) + warp_index() * patch_floats;  // (32,36)
@@ -126,7 +131,8 @@ template <class T, class Tile, class SourceA, class SourceB> struct CdnaLoop {
       for (int j = 0; j < cols; ++j) {
         warp_barrier();
         AITC_UNROLL
-        for (int r = 0; r < 16; ++r) patch[(r / 4 * 8 + lane / 32 * 4 + r % 4) * patch_stride + lane % 32] = acc[i][j][r];
+        for (int r = 0; r < 16; ++r)
+        patch[(r / 4 * 8 + lane / 32 * 4 + r % 4) * patch_stride + lane % 32] = acc[i][j][r];
         warp_barrier();
         AITC_UNROLL
         for (int p = 0; p < ceil_div(pieces, 64); ++p) {

@@ -7,10 +7,11 @@
 //            operator()<V>(int64_t batch, int64_t row, int64_t col, T (&x)[V]): x[j] = element (row, col + j)
 //   Store    static constexpr int width;
 //            operator()<V>(int64_t batch, int64_t row, int64_t col, const T (&x)[V]): x[j] is element (row + j, col)
-// V is 1 or the functor's width (at most 16 bytes, and a divisor of the tile), the coordinate it runs along a multiple of V; the last vectors of a row or column
-// that are not whole are passed one by one.
-// Blocks: ceil(rows / tile_rows) * ceil(cols / tile_cols) * batch; threads; smem_bytes = tile_rows * (tile_cols + pad) * sizeof(T), pad = max(4 / sizeof(T), 1).
-// Good tiles: <64, 64, 256> for 1 and 2 bytes, <32, 32, 256> or <64, 32, 256> for 4 and 8.
+// V is 1 or the functor's width (at most 16 bytes, and a divisor of the tile), the coordinate it runs along a multiple
+// of V; the last vectors of a row or column that are not whole are passed one by one.
+// Blocks: ceil(rows / tile_rows) * ceil(cols / tile_cols) * batch; threads; smem_bytes = tile_rows * (tile_cols + pad)
+// * sizeof(T), pad = max(4 / sizeof(T), 1). Good tiles: <64, 64, 256> for 1 and 2 bytes, <32, 32, 256> or <64, 32, 256>
+// for 4 and 8.
 //
 //   #include "aitc/gpu/transpose.h"
 //   using namespace aitc;
@@ -45,10 +46,12 @@ template <int Rows, int Cols, int Threads> struct TransposeTile {
   static constexpr int rows = Rows, cols = Cols, threads = Threads;
 };
 
-template <class Tile, class Shape, class Load, class Store> AITC_FN void transpose(const Shape& shape, const Load& load, const Store& store) {
+template <class Tile, class Shape, class Load, class Store>
+AITC_FN void transpose(const Shape& shape, const Load& load, const Store& store) {
   using T = typename Load::type;
   constexpr int most = 16 / int(sizeof(T)), pad = max_of(4 / int(sizeof(T)), 1), stride = Tile::cols + pad;
-  constexpr int VL = greatest_divisor(min_of(Load::width, most), Tile::cols), VS = greatest_divisor(min_of(Store::width, most), Tile::rows);
+  constexpr int VL = greatest_divisor(min_of(Load::width, most), Tile::cols),
+                VS = greatest_divisor(min_of(Store::width, most), Tile::rows);
   const int rows = shape.rows, cols = shape.cols;
   const int tiles_r = ceil_div(rows, Tile::rows), tiles_c = ceil_div(cols, Tile::cols);
   const int64_t tiles = int64_t(tiles_r) * tiles_c, batch = blockIdx.x / tiles, index = blockIdx.x - batch * tiles;
