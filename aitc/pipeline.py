@@ -40,6 +40,7 @@ from aitc.verify.ranges import measured_ranges
 from aitc.verify.reference import load_oracle
 from aitc.verify.run import Subject, Verification, run_binary, verify
 
+ISAS = ("avx2", "avx512", "native")
 STAGES = ("import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify")
 
 
@@ -55,6 +56,7 @@ class Options:
     precision: str = "model"
     keep_fp32: tuple[str, ...] = ()  # node names, op types or regular expressions
     weights: str = "embed"  # or "file"
+    isas: tuple[str, ...] = ()  # of cpu code: avx2, avx512, native; none: as the settings say, else all that one library can choose from
     tuning: Path | None = None
     jobs: int = 0  # 0: processors, bounded by memory
     verify: str = "auto"  # auto, require, skip
@@ -155,7 +157,17 @@ def _build(plan: Plan, sources: dict[str, str], folder: Path, options: Options, 
     for tool in (chain.cxx, chain.device, chain.cmake, chain.ninja):
         if tool is not None:
             progress.note(f"{tool.name} {tool.version}: {tool.path}, found by {tool.origin}")
-    return build(plan, sources, folder, chain, BuildOptions(jobs=options.jobs, weights_file=options.weights == "file"), progress.step)
+    isas = options.isas or tuple(i for i in Settings.read().isa.split(",") if i)
+    how = BuildOptions(jobs=options.jobs, weights_file=options.weights == "file", isas=check_isas(isas) if plan.api == "cpu" else ())
+    return build(plan, sources, folder, chain, how, progress.step)
+
+
+def check_isas(isas: tuple[str, ...]) -> tuple[str, ...]:
+    """``isas`` without doubles. Raises AitcError (USAGE) for one that there is not."""
+    for isa in isas:
+        if isa not in ISAS:
+            raise AitcError(Diagnostic("C02", f"no instruction set is called {isa!r}", help=f"one of: {', '.join(ISAS)}"), Exit.USAGE)
+    return tuple(dict.fromkeys(isas))
 
 
 def _verify(subject: Subject, model: str | Path | bytes, result: Result, options: Options, facts: PlanOptions) -> Verification:

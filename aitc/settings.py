@@ -29,6 +29,7 @@ class Settings:
     hipcc: str = _setting("", "AITC_HIPCC", "HIP compiler; default: $ROCM_PATH, PATH, /opt/rocm")
     cmake: str = _setting("", "AITC_CMAKE", "CMake; default: PATH, then the wheel that aitc depends on")
     ninja: str = _setting("", "AITC_NINJA", "Ninja; default: PATH, then the wheel that aitc depends on")
+    isa: str = _setting("", "AITC_ISA", "default of --isa: instruction sets of cpu code, comma-separated; without it avx2,avx512")
     tuning: str = _setting("", "AITC_TUNING", "default of --tuning: measured configurations that win over the shipped ones")
     dump: str = _setting("", "AITC_DUMP", "default of --dump: a folder for the text of every stage")
     device: str = _setting("0", "AITC_DEVICE", "number of the GPU that verify and bench run on")

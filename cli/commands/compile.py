@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 @flags.model_flags
 @click.option("--weights", type=click.Choice(("embed", "file")), default="embed", show_default=True,
               help="Weights inside the library, or in NAME.weights beside it, memory-mapped.")  # fmt: skip
+@click.option("--isa", "isas", multiple=True, type=click.Choice(("avx2", "avx512", "native")),
+              help="Instruction sets of cpu code. Default: avx2 and avx512, chosen at load.")  # fmt: skip
 @click.option("--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or no reference to verify with.")
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
 @click.option("--bisect", is_flag=True, help="On a mismatch name the first ONNX node whose value differs.")

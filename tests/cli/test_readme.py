@@ -28,7 +28,7 @@ def command_before(language: str) -> str:
 
 
 def shell(command: str, folder: Path) -> str:
-    own = environment(folder, PATH=f"{Path(sys.executable).parent}:{environment(folder)['PATH']}")
+    own = environment(folder, AITC_ISA="", PATH=f"{Path(sys.executable).parent}:{environment(folder)['PATH']}")
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=folder, env=own, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
