@@ -89,13 +89,18 @@ class _Chooser:
         if user.op.name in _SPATIAL:
             return channels_last(rank) if rank >= 3 and user.inputs[0] is v else None
         if user.op.name == "Transpose":
-            inner = self.wanted.get(user.output) or tuple(range(rank))
-            return tuple(user.attrs.perm[a] for a in inner)
+            inner = self.wanted.get(user.output)
+            return None if inner is None else tuple(user.attrs.perm[a] for a in inner)
+        if user.op.name == "Reshape":
+            inner = self.wanted.get(user.output)
+            if inner is None:
+                return tuple(range(rank)) if _flattens(user) else None
+            return _through_reshape(user.output.shape, v.shape, inner)  # the same Reshape, backwards
         if user.op.kind is Kind.POINTWISE and user.op.name != "Copy" and v.shape == user.output.shape:
             return self.wanted.get(user.output)
         if user.op.name in _FOLLOWS and user.inputs[0] is v and user.output.type.rank == rank:
             return self.wanted.get(user.output)
-        if user.op.name in ("MatMul", "Attention") or _flattens(user):
+        if user.op.name in ("MatMul", "Attention"):
             return tuple(range(rank))
         return None
 
@@ -125,26 +130,17 @@ class _Chooser:
         return None
 
     def follow(self, node: Node, v: Value, wanted: Order | None) -> Order | None:
-        """The order of what is read, by the number of operands in it; readers decide where operands differ or do not move."""
+        """What the readers want; else the order of what is read, by the number of operands in it."""
+        if wanted is not None:
+            return wanted
         votes: dict[Order, int] = {}
         for x in node.inputs:
-            if (
-                x is None
-                or x.const is not None
-                or x.type.rank != v.type.rank
-                or not (x.shape == v.shape or node.op.name in ("Concat", "Pad"))
-            ):
+            if x is None or x.const is not None or x.type.rank != v.type.rank:
                 continue
-            order = self.order_of(x)
+            order = self.order_of(x) if x.shape == v.shape or node.op.name in ("Concat", "Pad") else None
             if order is not None:
-                votes[order] = votes.get(order, 0) + (1 if _moves(order, x.shape) or x.producer is not None else 0)
-        if not votes or (wanted is not None and wanted in votes):
-            return wanted
-        best = max(votes.values())
-        if best == 0 and wanted is not None:  # graph inputs alone: the reader decides
-            return wanted
-        leading = [o for o, n in votes.items() if n == best]
-        return wanted if wanted in leading else max(leading, key=lambda o: (_moves(o, v.shape), o))
+                votes[order] = votes.get(order, 0) + 1
+        return max(votes, key=lambda o: (votes[o], _moves(o, v.shape), o), default=None)
 
     def reduced(self, node: Node) -> Order | None:
         order = self.order_of(node.input)

@@ -19,6 +19,7 @@ from aitc.ir.match import like, made_by, number, pairs, same_shape, uncast
 from aitc.ir.rewrite import FUSE, Match, Outcome, Reason, Rule
 from aitc.ir.types import Shape
 
+LARGEST_HEAD = 256  # elements of a head that a kernel keeps at hand; attention over channels has thousands
 EXCLUDED = -1e4  # what is added to a score that must not count is at most this
 
 
@@ -257,6 +258,9 @@ def _match(node: Node) -> Outcome:
         return Reason("q, k and v do not have the same number of axes, at least three", scores.matmul)
     if not same_shape(q.shape[:-2], scores.matmul.output.shape[:-2]):
         return Reason("q is broadcast against k", scores.matmul)
+    for size in (q.shape[-1], v.shape[-2] if transposed else v.shape[-1]):
+        if not isinstance(size, int) or size > LARGEST_HEAD:
+            return Reason(f"heads of {size} elements", scores.matmul)
     if any(m.value.type.rank > len(m.shape) for m in scores.masks):
         return Reason("a mask with more axes than the scores", scores.matmul)
     q_operand, q_scale = _unscaled(q, nodes)
@@ -274,9 +278,13 @@ def _rewrite(b: Builder, node: Node, m: _Attention) -> Value:
     batch, heads = _batch_and_heads(m)
     q = _four(b, m.q.build(b), batch, heads)
     k, v = _swap(b, m.k.build(b)), _swap(b, m.v) if m.transposed else m.v
-    shared = 1 if k.type.rank == v.type.rank == 4 and k.shape[1] == v.shape[1] == 1 else heads  # one head for all queries
+    shared = (
+        1 if k.type.rank == v.type.rank == 4 and k.shape[1] == v.shape[1] == 1 else heads
+    )  # one head for all queries
     k, v = _four(b, k, batch, shared), _four(b, v, batch, shared)
-    dtype = node.output.type.dtype  # casts in front of the product of scores are seen through: they are made up for here
+    dtype = (
+        node.output.type.dtype
+    )  # casts in front of the product of scores are seen through: they are made up for here
     q, k, v = (x if x.type.dtype is dtype else b.op("Cast", x, to=dtype) for x in (q, k, v))
     target = (batch, heads, q.shape[2], k.shape[2])
     mask, causal = _mask(b, m.scores.masks, target, q)
