@@ -271,15 +271,18 @@ def transpose_cases() -> Iterator[Problem]:
             yield transposition((64, 64, 256) if SIZES[dtype] < 4 else (32, 32, 256), batch, rows, cols, dtype)
 
 
-def depthwise(tile: tuple[int, int, int], n: int, size: tuple[int, int, int], c: int, window: tuple[int, int, int], dtype: str = "f16", **kw: tuple[int, int, int]) -> Problem:
-    """A depthwise convolution of (n, *size, c)."""
+def depthwise(tile: tuple[int, int, int], n: int, size: tuple[int, int, int], c: int, window: tuple[int, int, int], dtype: str = "f16", light: bool = False, **kw: tuple[int, int, int]) -> Problem:
+    """A depthwise convolution of (n, *size, c). `light`: shapes only."""
     rng = np.random.default_rng(n + c)
     stride, dilation, pad = kw.get("stride", (1, 1, 1)), kw.get("dilation", (1, 1, 1)), kw.get("pad", (0, 0, 0))
     out = tuple((e + 2 * p - (f - 1) * di - 1) // st + 1 for e, p, f, di, st in zip(size, pad, window, dilation, stride, strict=True))
-    x = rounded(rng.standard_normal((n, *size, c)), dtype)
-    w = rounded(rng.standard_normal((*window, c)), dtype)
-    y = reference(x, np.moveaxis(w, 3, 0)[:, None, ..., None], stride, dilation, pad, out, c)  # type: ignore[arg-type]
-    y = np.moveaxis(y[..., 0], 0, 4)
+    if light:
+        x, w, y = zeros(n, *size, c), zeros(*window, c), zeros(n, *out, c)
+    else:
+        x = rounded(rng.standard_normal((n, *size, c)), dtype)
+        w = rounded(rng.standard_normal((*window, c)), dtype)
+        y = reference(x, np.moveaxis(w, 3, 0)[:, None, ..., None], stride, dilation, pad, out, c)  # type: ignore[arg-type]
+        y = np.moveaxis(y[..., 0], 0, 4)
     ct, acc = CTYPES[dtype], "double" if dtype == "f64" else "float"
     names = dict(zip(("D", "H", "W"), size, strict=True)) | dict(zip(("O", "P", "Q"), out, strict=True)) | {"C": c}
     taps = ", ".join(f"{a} = {b}" for a, b in zip("TRS", window, strict=True))

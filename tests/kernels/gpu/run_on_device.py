@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--time", action="store_true", help="time the main shapes beside torch")
     parser.add_argument("--no-check", action="store_true", help="skip the comparison with float64")
     parser.add_argument("--only", default="", help="word that the kernel's or problem's name contains")
+    parser.add_argument("--without", default="", help="leave out problems whose name begins with a word that contains this")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--arch", default="90")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -51,6 +52,8 @@ def main() -> int:
     options = parser.parse_args()
     begin = time.time()
     wanted = [] if options.no_check else [p for p in problems(options.only) if p.warp != 64]
+    if options.without:
+        wanted = [p for p in wanted if options.without not in p.name.split()[0]]
     races = [r for r in timing.races() if options.only in r.name] if options.time else []
     cubins = build_all([*wanted, *(c for r in races for c in r.candidates)], options.folder, options.arch, options.jobs)
     failed = 0

@@ -10,9 +10,9 @@ from typing import Any
 from .attention_cases import attention
 from .conv_cases import conv
 from .device import Kernel
-from .gemm_cases import SimtTile, Sm80Tile, gemm
+from .gemm_cases import GemvTile, SimtTile, Sm80Tile, gemm
 from .problem import Input, Output, Problem, Scalar
-from .rowwise_cases import normalization, transposition
+from .rowwise_cases import depthwise, normalization, transposition
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +26,25 @@ class Race:
     rival: Callable[[Any, list[Any]], Any]
 
 
-S, F = Sm80Tile, SimtTile
-HALF_TILES = (S(128, 128, 32, 2, 2, 4), S(128, 256, 32, 2, 4, 3), S(128, 128, 64, 2, 2, 3), S(128, 128, 32, 2, 4, 4), S(64, 64, 64, 2, 2, 4), S(64, 64, 64, 2, 2, 3, 2))
-SMALL_TILES = (S(64, 64, 64, 2, 2, 4), S(64, 64, 64, 2, 2, 3, 2), S(32, 64, 64, 1, 2, 4, 2), S(32, 32, 128, 1, 1, 4, 4), S(64, 32, 64, 2, 1, 4, 4))
-TF32_TILES = (S(128, 128, 16, 2, 2, 4), S(128, 128, 32, 2, 4, 3))
-SIMT = (F(128, 128, 8, 8, 8), F(64, 64, 16, 4, 4), F(32, 64, 32, 2, 4), F(16, 64, 16, 1, 4))
+S, F, G = Sm80Tile, SimtTile, GemvTile
+LARGE_TILES = (S(128, 128, 32, 2, 2, 4), S(128, 128, 64, 2, 2, 3), S(128, 256, 32, 2, 4, 3), S(128, 192, 32, 2, 4, 4), S(128, 96, 64, 2, 2, 3), S(64, 128, 64, 2, 2, 3))
+SMALL_TILES = (S(64, 64, 64, 2, 2, 4), S(32, 64, 64, 1, 2, 4, 2), S(32, 32, 128, 1, 1, 4, 4), S(64, 32, 64, 2, 1, 4, 4), S(16, 32, 128, 1, 1, 4, 8), S(32, 32, 64, 1, 1, 6, 4))
+TF32_TILES = (S(128, 128, 16, 2, 2, 4), S(128, 128, 32, 2, 2, 3), S(128, 64, 32, 2, 2, 3), S(64, 64, 32, 2, 2, 4), S(128, 128, 32, 2, 4, 3))
+SIMT = (F(128, 128, 8, 8, 8), F(128, 64, 8, 8, 4), F(64, 64, 16, 4, 4), F(64, 64, 16, 8, 8, 4), F(32, 64, 16, 4, 4, 2), F(32, 32, 16, 4, 4, 4), F(32, 32, 8, 4, 4, 8))
+GEMV_HALF = (G("K", 1, 8, 2, 4), G("K", 1, 8, 1, 4), G("K", 1, 8, 4, 2))
+GEMV_FLOAT = (G("K", 1, 4, 2, 4), G("K", 1, 4, 1, 4), G("K", 1, 4, 4, 4))
+GEMV_N = (G("N", 1, 4, 8, 16), G("N", 1, 2, 8, 8), G("N", 1, 4, 4, 16))
 IDENTITY = (1, 1, 1)
 
 
-def _gemm_race(M: int, N: int, K: int, dtype: str, tiles: tuple[Sm80Tile | SimtTile, ...], majors: tuple[str, str] = ("K", "K")) -> Race:
+def _gemm_race(M: int, N: int, K: int, dtype: str, tiles: tuple[Sm80Tile | SimtTile | GemvTile, ...], majors: tuple[str, str] = ("K", "K")) -> Race:
     def rival(torch: Any, x: list[Any]) -> Any:
         a, b, bias = x[0].view(M, K), (x[1].view(N, K).t() if majors[1] == "K" else x[1].view(K, N)), x[2]
         return torch.addmm(bias, a, b)
 
-    kind = "simt" if isinstance(tiles[0], SimtTile) else "sm80"
+    kind = "gemv" if isinstance(tiles[0], GemvTile) else "gemm_simt" if isinstance(tiles[0], SimtTile) else "gemm_sm80"
     make = tuple(gemm(t.text, t, M, N, K, dtype, majors, epilogue="bias", dynamic=False, light=True) for t in tiles)
-    return Race(f"gemm_{kind} {dtype} {M},{N},{K} {''.join(majors)}", 2.0 * M * N * K, 2.0 * (M * K + K * N + M * N), make, rival)
+    return Race(f"{kind} {dtype} {M},{N},{K} {''.join(majors)}", 2.0 * M * N * K, 2.0 * (M * K + K * N + M * N), make, rival)
 
 
 def _conv_race(n: int, side: int, c: int, k: int, f: int, stride: int, dtype: str, tiles: tuple[Sm80Tile | SimtTile, ...]) -> Race:
@@ -71,25 +74,41 @@ def _attention_race(kernel: str, b: int, h: int, length: int, D: int, dtype: str
 def races() -> Iterator[Race]:
     """What DESIGN.md names: BERT's and ResNet's shapes, a few large ones."""
     for M, N, K in ((12288, 768, 768), (12288, 3072, 768), (12288, 768, 3072), (4096, 4096, 4096)):
-        yield _gemm_race(M, N, K, "f16", HALF_TILES)
-    yield _gemm_race(12288, 768, 768, "f16", HALF_TILES[:3], ("K", "N"))
-    for M, N, K in ((128, 768, 768), (128, 3072, 768), (128, 768, 3072), (1, 1000, 2048), (32, 1000, 2048)):
+        yield _gemm_race(M, N, K, "f16", LARGE_TILES)
+    yield _gemm_race(12288, 768, 768, "f16", LARGE_TILES[:3], ("K", "N"))
+    for M, N, K in ((128, 768, 768), (128, 3072, 768), (128, 768, 3072), (32, 1000, 2048)):
         yield _gemm_race(M, N, K, "f16", SMALL_TILES)
-    yield _gemm_race(4096, 4096, 4096, "f32", TF32_TILES)
-    for M, N, K in ((4096, 4096, 4096), (128, 768, 3072), (1, 1000, 2048)):
+    for M, N, K in ((4096, 4096, 4096), (12288, 768, 768)):
+        yield _gemm_race(M, N, K, "f32", TF32_TILES)
+    for M, N, K in ((4096, 4096, 4096), (12288, 768, 768), (128, 768, 3072), (128, 768, 768), (32, 1000, 2048)):
         yield _gemm_race(M, N, K, "f32", SIMT)
-    conv_tiles = (S(128, 64, 32, 2, 2, 4), S(128, 128, 32, 2, 2, 4), S(64, 64, 64, 2, 2, 3), S(64, 64, 64, 2, 2, 3, 2), S(128, 64, 64, 2, 2, 3), S(32, 64, 64, 1, 2, 4, 2))
+    for N, K in ((1000, 2048), (4096, 4096)):
+        yield _gemm_race(1, N, K, "f16", GEMV_HALF)
+        yield _gemm_race(1, N, K, "f16", GEMV_N, ("K", "N"))
+        yield _gemm_race(1, N, K, "f32", GEMV_FLOAT)
+    conv_tiles = (S(128, 64, 32, 2, 2, 4), S(128, 64, 64, 2, 2, 3), S(64, 64, 64, 2, 2, 3), S(64, 64, 32, 2, 2, 4), S(32, 64, 64, 1, 2, 4, 2), S(32, 32, 128, 1, 1, 4, 4))
     for n in (1, 32):
-        for side, c, k, f, stride in ((224, 3, 64, 7, 2), (224, 4, 64, 7, 2), (224, 8, 64, 7, 2), (56, 64, 64, 3, 1), (56, 64, 256, 1, 1), (28, 128, 128, 3, 1), (14, 256, 256, 3, 1), (7, 512, 512, 3, 1)):
+        for side, c, k, f, stride in ((224, 3, 64, 7, 2), (224, 4, 64, 7, 2), (56, 64, 64, 3, 1), (56, 64, 256, 1, 1), (28, 128, 128, 3, 1), (14, 256, 256, 3, 1), (7, 512, 512, 3, 1)):
             yield _conv_race(n, side, c, k, f, stride, "f16", conv_tiles)
-    yield _conv_race(1, 56, 64, 64, 3, 1, "f32", SIMT[:3])
-    yield _conv_race(32, 56, 64, 64, 3, 1, "f32", SIMT[:3])
-    half = ((64, 64, 4), (128, 64, 4), (128, 64, 8), (64, 128, 4))
+    for n in (1, 32):
+        for side, c, k, f, stride in ((224, 3, 64, 7, 2), (56, 64, 64, 3, 1), (14, 256, 256, 3, 1), (7, 512, 512, 3, 1)):
+            yield _conv_race(n, side, c, k, f, stride, "f32", SIMT)
+    half = ((64, 64, 4), (128, 64, 4), (128, 32, 4), (64, 32, 4), (64, 128, 4))
     for b, h, length, D in ((1, 12, 128, 64), (32, 12, 128, 64), (32, 12, 384, 64), (32, 12, 197, 64)):
         yield _attention_race("attention_sm80", b, h, length, D, "f16", half)
-    yield _attention_race("attention_sm80", 1, 32, 4096, 128, "f16", half[:3], causal=True)
+    yield _attention_race("attention_sm80", 1, 32, 4096, 128, "f16", half[:4], causal=True)
     for b, h, length, D in ((1, 12, 128, 64), (32, 12, 128, 64)):
         yield _attention_race("attention_simt", b, h, length, D, "f32", ((32, 32, 2), (64, 32, 4), (64, 64, 4)))
+    side, c = 56, 144
+    yield Race(
+        "depthwise f16 32 x 56x56x144, 3x3",
+        0,
+        4.0 * 32 * side * side * c,
+        tuple(depthwise(t, 32, (1, side, side), c, (1, 3, 3), pad=(0, 1, 1), light=True) for t in ((8, 4, 128), (8, 2, 128), (4, 4, 128))),
+        lambda torch, x: torch.nn.functional.conv2d(
+            x[0].view(32, side, side, c).permute(0, 3, 1, 2), x[1].view(9, c).t().reshape(c, 1, 3, 3), None, 1, 1, 1, c
+        ).permute(0, 2, 3, 1),
+    )
     rows, K = 12288, 768
     yield Race(
         f"layer norm f16 ({rows},{K})",
