@@ -37,6 +37,7 @@ def bench_one(name: str, target: str, flags: tuple[str, ...]) -> dict[str, objec
 def _times(compiled: Compiled) -> dict[str, Any]:
     return {
         "seconds": round(compiled.seconds, 2),
+        "cpu_seconds": round(compiled.cpu_seconds, 2),
         "stages": compiled.report["seconds"],
         "objects": compiled.report["objects"],
     }
@@ -57,8 +58,8 @@ def main(models: str, target: str, precision: str, jobs: int, results: Path | No
         first, again = row["first"], row["again"]
         assert isinstance(first, dict) and isinstance(again, dict)
         click.echo(
-            f"{name} for {target}: {first['seconds']} s from nothing (limit {LIMITS_S['first']:g}), "
-            f"{again['seconds']} s again (limit {LIMITS_S['again']:g})"
+            f"{name} for {target}: {first['seconds']} s from nothing (limit {LIMITS_S['first']:g}; "
+            f"{first['cpu_seconds']} processor seconds), {again['seconds']} s again (limit {LIMITS_S['again']:g}; {again['cpu_seconds']})"
         )
     click.echo(record.write("build_time", rows, f"{record.cpu_name()}, {jobs} jobs", results), err=True)
 
