@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from aitc.ir.dim import Dim, c_expr, hint, mul, product
+from aitc.ir.graph import Node
 from aitc.kernels import kernel as k
-from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
+from aitc.kernels.convolution import ConvForm, ConvProblem, RunTimeFilter, conv_form, filter_root, run_time_filter
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.gemm_cpu import pack_panels
 from aitc.kernels.group import Group
@@ -91,8 +92,10 @@ class ConvCpu(k.Kernel):
         form = conv_form(group.anchor, storage)
         if isinstance(form, k.No):
             return form
-        if not isinstance(constant_array(group.anchor.inputs[1]), np.ndarray):  # type: ignore[arg-type]
-            return k.No("the filter is computed at run time")
+        if filter_root(group.anchor) is None:
+            filters = run_time_filter(group.anchor, storage)
+            if isinstance(filters, k.No):
+                return filters
         return form.problem
 
     def configs(self, problem: ConvProblem, target: Target) -> Sequence[ConvCpuConfig]:
@@ -106,36 +109,63 @@ class ConvCpu(k.Kernel):
         assert group.anchor is not None
         form = conv_form(group.anchor, storage)
         assert isinstance(form, ConvForm)
-        weight = group.anchor.inputs[1]
-        assert weight is not None
-        array = constant_array(weight)
-        assert isinstance(array, np.ndarray)
         parameters = Parameters()
         x, make_x = input_struct(form, parameters)
-        root = filter_root(group.anchor)
-        assert root is not None
-        pointer = parameters.pointer(root, const=True)
         p = problem
         taps = p.window[0] * p.window[1] * p.window[2]
-        b = array.reshape(p.group, p.K, p.C, taps).transpose(0, 3, 2, 1).reshape(p.group, taps * p.C, p.K)
-        panels = pack_panels(b)
-        step = panels.shape[1] * panels.shape[2] * panels.shape[3]
-        c_type = weight.type.dtype.c
-        offset = f" + int64_t(group) * {step}" if p.group > 1 else ""
-        filters = (
-            "struct Filter {  // (T R S C, K) in panels", f"  using type = {c_type};", "  static constexpr bool packed = true;",
-            f"  const {c_type}* data;",
-            f"  AITC_FN const {c_type}* matrix(int {'group' if offset else '/*group*/'}) const {{ return data{offset}; }}", "};",
-        )  # fmt: skip
+        filters, make_filter, packed = self._filter(group.anchor, p, parameters, storage)
         window, make_window = window_struct(p, parameters)
         sizes, make_sizes = int_struct("Shape", conv_sizes(p), parameters)
         store = store_functor(group, form.index, form.coords, parameters, storage, target, "int group, int64_t row, int64_t col")
-        call = (f"conv<Tile<>>({make_sizes}, {make_window}, {make_x}, Filter{{{pointer}}}, Store{{{', '.join(store.initializers)}}});",)
+        call = (f"conv<Tile<>>({make_sizes}, {make_window}, {make_x}, {make_filter}, Store{{{', '.join(store.initializers)}}});",)
         context = k.Context(
             "", k.banner(group), ("aitc/cpu/conv.h", "aitc/generic/element.h"), "int64_t", (), (store,), (sizes, window, x, filters),
             k.entry_parameters(parameters), 0, call,
         )  # fmt: skip
         flops = mul(product((p.pixels, p.K, p.group)), 2 * p.C * taps)
         return k.Draft(
-            self.name, str(config), self.template, context, parameters, skip_if_zero=p.pixels, flops=flops, packed={pointer: panels}
+            self.name, str(config), self.template, context, parameters, skip_if_zero=p.pixels, flops=flops, packed=packed
         )
+
+    def _filter(
+        self, node: Node, p: ConvProblem, parameters: Parameters, storage: StorageOf
+    ) -> tuple[tuple[str, ...], str, dict[str, np.ndarray]]:
+        """struct Filter, the expression that makes one, and what to store in place of the constant: panels, or nothing for a run-time filter."""
+        taps = p.window[0] * p.window[1] * p.window[2]
+        root = filter_root(node)
+        if root is None:
+            lines, make = strided_filter(node, p, parameters, storage)
+            return lines, make, {}
+        weight = node.inputs[1]
+        assert weight is not None
+        array = constant_array(weight)
+        assert isinstance(array, np.ndarray)
+        pointer = parameters.pointer(root, const=True)
+        b = array.reshape(p.group, p.K, p.C, taps).transpose(0, 3, 2, 1).reshape(p.group, taps * p.C, p.K)
+        panels = pack_panels(b)
+        step = panels.shape[1] * panels.shape[2] * panels.shape[3]
+        c_type = weight.type.dtype.c
+        offset = f" + int64_t(group) * {step}" if p.group > 1 else ""
+        lines = (
+            "struct Filter {  // (T R S C, K) in panels", f"  using type = {c_type};", "  static constexpr bool packed = true;",
+            f"  const {c_type}* data;",
+            f"  AITC_FN const {c_type}* matrix(int {'group' if offset else '/*group*/'}) const {{ return data{offset}; }}", "};",
+        )  # fmt: skip
+        return lines, f"Filter{{{pointer}}}", {pointer: panels}
+
+
+def strided_filter(node: Node, p: ConvProblem, parameters: Parameters, storage: StorageOf, width: int = 1) -> tuple[tuple[str, ...], str]:
+    """struct Filter over (groups, K, T R S C) in memory, and the expression that makes one, for a filter that is computed at run time."""
+    filters = run_time_filter(node, storage)
+    assert isinstance(filters, RunTimeFilter)
+    pointer = parameters.pointer(filters.root, const=True)
+    depth = p.window[0] * p.window[1] * p.window[2] * p.C
+    c_type = filters.root.type.dtype.c
+    offset = f" + int64_t(group) * {p.K * depth}" if p.group > 1 else ""
+    begin = c_expr(filters.offset, parameters.dim)
+    lines = (
+        "struct Filter {  // (groups, K, T R S C)", f"  using type = {c_type};", "  static constexpr Major major = Major::K;",
+        f"  static constexpr int width = {width};", f"  static constexpr int64_t stride_row = 1, stride_col = {depth};", f"  const {c_type}* data;",
+        f"  AITC_FN const {c_type}* matrix(int {'group' if offset else '/*group*/'}) const {{ return data{offset}; }}", "};",
+    )  # fmt: skip
+    return lines, f"Filter{{{pointer if begin == '0' else f'{pointer} + {begin}'}}}"

@@ -8,9 +8,10 @@ from math import gcd
 import numpy as np
 
 from aitc.ir.dim import ceildiv, hint, mul, product
+from aitc.ir.graph import Node
 from aitc.kernels import kernel as k
-from aitc.kernels.conv_cpu import conv_sizes, input_struct, int_struct, window_struct
-from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
+from aitc.kernels.conv_cpu import conv_sizes, input_struct, int_struct, strided_filter, window_struct
+from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root, run_time_filter
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.gemm_cdna import MATRIX_TYPES
 from aitc.kernels.gemm_simt import accumulator_bytes
@@ -49,34 +50,19 @@ def conv_draft(
     assert group.anchor is not None
     form = conv_form(group.anchor, storage)
     assert isinstance(form, ConvForm)
-    weight = group.anchor.inputs[1]
-    assert weight is not None
-    array = constant_array(weight)
-    assert isinstance(array, np.ndarray)
-    root = filter_root(group.anchor)
-    assert root is not None
     p = problem
-    taps = p.window[0] * p.window[1] * p.window[2]
-    depth = taps * p.C
-    packed = np.ascontiguousarray(array.reshape(p.group * p.K, p.C, taps).transpose(0, 2, 1))  # (groups K, T R S, C)
+    depth = p.window[0] * p.window[1] * p.window[2] * p.C
     parameters = Parameters()
     x, make_x = input_struct(form, parameters)
-    width = channel_width(p, root.type.dtype.bytes)
+    width = channel_width(p, form.root.type.dtype.bytes)
     x = (x[0], x[1], f"  static constexpr int width = {width};", *x[2:])
-    pointer = parameters.pointer(root, const=True)
-    c_type = root.type.dtype.c
-    offset = f" + int64_t(group) * {p.K * depth}" if p.group > 1 else ""
-    filters = (
-        "struct Filter {  // (groups, K, T R S C)", f"  using type = {c_type};", "  static constexpr Major major = Major::K;",
-        f"  static constexpr int width = {width};", f"  static constexpr int64_t stride_row = 1, stride_col = {depth};", f"  const {c_type}* data;",
-        f"  AITC_FN const {c_type}* matrix(int {'group' if offset else '/*group*/'}) const {{ return data{offset}; }}", "};",
-    )  # fmt: skip
+    filters, make_filter, packed = gpu_filter(group.anchor, p, parameters, storage, width)
     window, make_window = window_struct(p, parameters)
     sizes, make_sizes = int_struct("Shape", conv_sizes(p), parameters)
     store = store_functor(
         group, form.index, form.coords, parameters, storage, target, "int group, int64_t row, int64_t col", widest=widest
     )
-    call = (f"{function}<{tile}>({make_sizes}, {make_window}, {make_x}, Filter{{{pointer}}}, Store{{{', '.join(store.initializers)}}});",)
+    call = (f"{function}<{tile}>({make_sizes}, {make_window}, {make_x}, {make_filter}, Store{{{', '.join(store.initializers)}}});",)
     context = k.Context(
         "", k.banner(group), (header, "aitc/generic/element.h"), "int64_t", (), (store,), (sizes, window, x, filters),
         k.entry_parameters(parameters), config.threads, call,
@@ -85,8 +71,34 @@ def conv_draft(
     flops = mul(product((p.pixels, p.K, p.group)), 2 * depth)
     return k.Draft(
         name, str(config), "kernel", context, parameters, grid=(blocks, 1, 1), block=(config.threads, 1, 1), smem_bytes=smem_bytes,
-        overlap=True, skip_if_zero=p.pixels, flops=flops, packed={pointer: packed},
+        overlap=True, skip_if_zero=p.pixels, flops=flops, packed=packed,
     )  # fmt: skip
+
+
+def gpu_filter(
+    node: Node, p: ConvProblem, parameters: Parameters, storage: StorageOf, width: int
+) -> tuple[tuple[str, ...], str, dict[str, np.ndarray]]:
+    """struct Filter over (groups, K, T R S C), the expression that makes one, and the constant in that order (none for a run-time filter)."""
+    root = filter_root(node)
+    if root is None:
+        lines, make = strided_filter(node, p, parameters, storage)
+        return lines, make, {}
+    weight = node.inputs[1]
+    assert weight is not None
+    array = constant_array(weight)
+    assert isinstance(array, np.ndarray)
+    taps = p.window[0] * p.window[1] * p.window[2]
+    depth = taps * p.C
+    packed = np.ascontiguousarray(array.reshape(p.group * p.K, p.C, taps).transpose(0, 2, 1))  # (groups K, T R S, C)
+    pointer = parameters.pointer(root, const=True)
+    c_type = root.type.dtype.c
+    offset = f" + int64_t(group) * {p.K * depth}" if p.group > 1 else ""
+    lines = (
+        "struct Filter {  // (groups, K, T R S C)", f"  using type = {c_type};", "  static constexpr Major major = Major::K;",
+        f"  static constexpr int width = {width};", f"  static constexpr int64_t stride_row = 1, stride_col = {depth};", f"  const {c_type}* data;",
+        f"  AITC_FN const {c_type}* matrix(int {'group' if offset else '/*group*/'}) const {{ return data{offset}; }}", "};",
+    )  # fmt: skip
+    return lines, f"Filter{{{pointer}}}", {pointer: packed}
 
 
 def conv_us(problem: ConvProblem, config: CdnaTile | Sm80Tile | SimtTile, smem: int, rate: float, elem_bytes: int, target: Target) -> float:
@@ -96,13 +108,16 @@ def conv_us(problem: ConvProblem, config: CdnaTile | Sm80Tile | SimtTile, smem: 
     return product_us(problem.group, M, problem.K, K, config.BM, config.BN, config.BK, config.threads, smem, traffic, rate, target)
 
 
-def constant_filter(group: Group, storage: StorageOf) -> ConvProblem | k.No:
+def readable(group: Group, storage: StorageOf) -> ConvProblem | k.No:
+    """The problem, if input and filter lie as these kernels read them; else the copies that would help."""
     assert group.anchor is not None
     form = conv_form(group.anchor, storage)
     if isinstance(form, k.No):
         return form
-    if not isinstance(constant_array(group.anchor.inputs[1]), np.ndarray):  # type: ignore[arg-type]
-        return k.No("the filter is computed at run time")
+    if filter_root(group.anchor) is None:
+        filters = run_time_filter(group.anchor, storage)
+        if isinstance(filters, k.No):
+            return filters
     return form.problem
 
 
@@ -119,7 +134,7 @@ class ConvSm80(k.Kernel):
         assert group.anchor is not None
         if tensor_core_type(group.anchor.input.type.dtype.name, target) is None or group.anchor.attrs.out is not None:
             return k.No("the tensor cores do not take this type")
-        return constant_filter(group, storage)
+        return readable(group, storage)
 
     def configs(self, problem: ConvProblem, target: Target) -> Sequence[Sm80Tile]:
         size = 4 if problem.dtype == "f32" else 2
@@ -151,7 +166,7 @@ class ConvCdna(k.Kernel):
         assert node is not None
         if node.input.type.dtype.name not in MATRIX_TYPES or node.attrs.out is not None:
             return k.No("the matrix cores do not take this type")
-        return constant_filter(group, storage)
+        return readable(group, storage)
 
     def configs(self, problem: ConvProblem, target: Target) -> Sequence[CdnaTile]:
         size = MATRIX_TYPES[problem.dtype][1]
@@ -177,7 +192,7 @@ class ConvSimt(k.Kernel):
     doc = "convolution by plain multiply-adds: strict float32, double, integers, any GPU"
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> ConvProblem | k.No:
-        return constant_filter(group, storage)
+        return readable(group, storage)
 
     def configs(self, problem: ConvProblem, target: Target) -> Sequence[SimtTile]:
         return SIMT_TILES_DOUBLE if accumulator_bytes(problem.dtype) == 8 else SIMT_TILES

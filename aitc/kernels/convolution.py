@@ -8,6 +8,7 @@ from math import gcd
 from aitc.ir.dim import Dim, Symbol, divisor, product
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, is_view, unflatten
+from aitc.ir.types import TensorType
 from aitc.kernels.functor import StorageOf
 from aitc.kernels.kernel import No, coordinate, dim_of
 from aitc.kernels.sites import linear, locate
@@ -113,6 +114,28 @@ def conv_form(node: Node, storage: StorageOf, depthwise: bool = False) -> ConvFo
     )  # fmt: skip
     n_stride, d_stride, h_stride, w_stride = strides
     return ConvForm(node, problem, (g, row, col), index, root, rest, (n_stride, d_stride, h_stride, w_stride))
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeFilter:
+    """A filter that is computed at run time, stored (groups K, T R S C): the memory behind it, and the elements before it."""
+
+    root: Value
+    offset: Dim
+
+
+def run_time_filter(node: Node, storage: StorageOf) -> RunTimeFilter | No:
+    """The filter of ``node`` where it lies, if it is dense with channels innermost; else the copy that would make it so."""
+    w = node.inputs[1]
+    assert w is not None
+    order = channels_last(w.type.rank)
+    coords = [coordinate(f"w{a}", d) for a, d in enumerate(w.shape)]
+    root, offset = locate(w, tuple(dim_of(c) for c in coords), storage)
+    form = linear(offset, coords)
+    steps = TensorType(w.type.dtype, w.shape, order).strides()
+    if form is None or any(d != 1 and s != t for d, s, t in zip(w.shape, form[1], steps, strict=True)):
+        return No("the filter is not stored with its channels innermost", ((1, order),))
+    return RunTimeFilter(root, form[0])
 
 
 def filter_root(node: Node) -> Value | None:

@@ -13,13 +13,18 @@ class InvalidPlan(Exception):
 
 
 def check_plan(plan: Plan) -> Plan:
-    """Returns ``plan``. Raises InvalidPlan if buffers that live at the same time overlap, or something names what is not there."""
+    """Returns ``plan``. Raises InvalidPlan if buffers that live at the same time overlap, or something names what is
+    not there."""
     problems: list[str] = []
     buffers = {b.name: b for b in plan.buffers}
     kernels = {k.entry for k in plan.kernels}
     if len(buffers) != len(plan.buffers):
         problems.append("two buffers have one name")
-    problems += [f"{p.name} is in buffer {p.buffer}, which is not there" for p in (*plan.inputs, *plan.outputs) if p.buffer not in buffers]
+    problems += [
+        f"{p.name} is in buffer {p.buffer}, which is not there"
+        for p in (*plan.inputs, *plan.outputs)
+        if p.buffer not in buffers
+    ]
     for i, launch in enumerate(plan.launches):
         if launch.entry not in kernels:
             problems.append(f"{launch.name} launches {launch.entry}, which is not there")
@@ -30,11 +35,15 @@ def check_plan(plan: Plan) -> Plan:
             if b is None:
                 problems.append(f"{launch.name} uses buffer {arg.buffer}, which is not there")
             elif b.space is Space.ARENA and not b.first <= i <= b.last:
-                problems.append(f"{launch.name} (launch {i}) uses buffer {b.name}, which lives from {b.first} to {b.last}")
+                problems.append(
+                    f"{launch.name} (launch {i}) uses buffer {b.name}, which lives from {b.first} to {b.last}"
+                )
             elif isinstance(arg, PointerArg) and not arg.const and b.space in (Space.INPUT, Space.WEIGHT):
                 problems.append(f"{launch.name} writes buffer {b.name}, which is read-only")
     problems += _overlaps([b for b in plan.buffers if b.space is Space.ARENA and b.offset >= 0], plan.arena_bytes)
-    problems += [f"weights {a.name} and {b.name} overlap" for a, b in _pairs(plan) if a.offset + a.upper_bytes > b.offset]
+    problems += [
+        f"weights {a.name} and {b.name} overlap" for a, b in _pairs(plan) if a.offset + a.upper_bytes > b.offset
+    ]
     if problems:
         raise InvalidPlan("the plan does not hold together:\n  " + "\n  ".join(problems[:20]))
     return plan
@@ -46,7 +55,8 @@ def _pairs(plan: Plan) -> list[tuple[Buffer, Buffer]]:
 
 
 def _overlaps(arena: list[Buffer], arena_bytes: int) -> list[str]:
-    """Overlapping pairs, by a sweep over launches: the buffers that are live, sorted by offset, are compared with their neighbours."""
+    """Overlapping pairs, by a sweep over launches: the buffers that are live, sorted by offset, are compared with
+    their neighbours."""
     problems = []
     live: list[Buffer] = []
     for b in sorted(arena, key=lambda b: b.first):

@@ -51,6 +51,7 @@ class Space(Enum):
     WEIGHT = "weight"  # one read-only blob
     ARENA = "arena"  # one block of scratch memory per instance
     STATE = "state"  # like the arena, but zeroed at creation and left alone between runs
+    LATE = "late"  # taken from a pool when its size is known, which may be while the model runs, and given back after its last use
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,114 @@ class Launch:
     note: str = ""  # one line for reports: what is fused
 
 
+# --- what the host does between launches, where the data decides: sizes, branches, trips
+
+
+@dataclass(frozen=True, slots=True)
+class LateDim:
+    """A dim that is known only while the model runs; values outside of the inclusive bounds are the data's error. ``name`` is a C identifier."""
+
+    name: str
+    lo: int = 0
+    hi: int = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Element ``offset`` of a buffer, and those that follow it."""
+
+    buffer: str
+    offset: Dim
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """From here on ``buffer`` (LATE, or an OUTPUT whose shape is late) has memory."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """The memory of ``buffer`` (LATE) is free again."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDims:
+    """The elements at ``source`` become the values of late dims. ``what`` names the ONNX node, for the message when one is out of bounds."""
+
+    source: Place
+    dims: tuple[str, ...]
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetDims:
+    """``dims`` become ``values``, all at once."""
+
+    dims: tuple[str, ...]
+    values: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """LATE buffer ``to`` takes over the memory of ``source``."""
+
+    to: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """``then`` if the element at ``condition`` is true, else ``otherwise``."""
+
+    condition: Place
+    then: tuple[Any, ...]
+    otherwise: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value that a loop carries: LATE buffer ``variable`` begins as a copy of ``bytes`` at ``initial``; each trip leaves the next in ``next``."""
+
+    variable: str
+    initial: Place
+    bytes: Dim
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """What each trip leaves in LATE buffer ``part``, ``bytes`` of it, is appended to LATE buffer ``whole``."""
+
+    whole: str
+    part: str
+    bytes: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Runs ``body`` while ``go`` (None: always true) and for at most ``trips`` (None: without end); late dim ``counter`` counts from 0.
+
+    ``again`` is what the body says about going on; ``ends`` are the steps of a trip's end, when the parts are stacked already.
+    """
+
+    counter: str
+    trips: Place | Dim | None
+    go: Place | None
+    again: Place | None
+    carried: tuple[Carried, ...]
+    stacked: tuple[Stacked, ...]
+    body: tuple[Any, ...]
+    ends: tuple[SetDims, ...]
+
+
+Step = int | Take | Give | ReadDims | SetDims | Move | Branch | Repeat  # an integer is the launch of that number
+
+
 @dataclass(frozen=True, slots=True)
 class KernelSource:
     """One generated file: template ``template`` (a stem of codegen_templates/kernels) with ``context``, a frozen dataclass of strings and numbers."""
@@ -183,6 +292,8 @@ class Plan:
     state_bytes: int = 0
     metadata: tuple[tuple[str, str], ...] = ()  # the model's metadata_props
     statistics: tuple[tuple[str, int], ...] = ()  # nodes imported, after fusion, groups by kind ...
+    late: tuple[LateDim, ...] = ()
+    steps: tuple[Step, ...] = ()  # empty: the launches one after another; else what runs when, launches among it
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

@@ -11,6 +11,7 @@ from aitc.kernels.group import make_group
 from aitc.kernels.kernel import No, kernels_for
 from aitc.schedule.anchors import IN_PLACE, is_anchor
 from aitc.schedule.join import join_in_place
+from aitc.schedule.lower import lower_unsupported
 from aitc.schedule.storage import Storages
 from aitc.targets.target import Target
 
@@ -20,6 +21,7 @@ def prepare(graph: Graph, storage: Storages, target: Target) -> dict[Node, str]:
 
     Raises AitcError (UNSUPPORTED) that lists every node for which no kernel is found.
     """
+    lower_unsupported(graph, storage, target)
     _own_outputs(graph)
     _write_in_place(graph, storage)
     join_in_place(graph, storage, target)
@@ -32,12 +34,14 @@ def prepare(graph: Graph, storage: Storages, target: Target) -> dict[Node, str]:
         reasons: list[str] = []
         for kernel in kernels_for(node.op.name, target):
             answer = kernel.accepts(make_group([node], node, set()), storage, target)
-            if isinstance(answer, No) and answer.copies:
-                before = node.inputs
+            before = node.inputs
+            for _ in node.inputs:  # a kernel asks for one copy after the other
+                if not isinstance(answer, No) or not answer.copies:
+                    break
                 made += _copy_inputs(graph, node, answer.copies)
                 answer = kernel.accepts(make_group([node], node, set()), storage, target)
-                if isinstance(answer, No):
-                    graph.set_inputs(node, before)
+            if isinstance(answer, No):
+                graph.set_inputs(node, before)
             if not isinstance(answer, No):
                 chosen[node] = kernel.name
                 break

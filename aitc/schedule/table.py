@@ -1,6 +1,8 @@
-"""Measured configurations: JSON lines ``{"problem": "<kernel> <problem>", "config": "<name>", "us": 12.3}``, sorted, one file a target.
+"""Measured configurations: JSON lines ``{"problem": "<kernel> <problem>", "config": "<name>", "us": 12.3}``, sorted,
+one file a target.
 
-A table is looked up by problem, never by a model's or an op's name. The user's file wins over the user's cache, and that over what ships.
+A table is looked up by problem, never by a model's or an op's name. The user's file wins over the user's cache, and
+that over what ships.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def parse(text: str, name: str) -> list[Entry]:
             entries.append(Entry(str(raw["problem"]), str(raw["config"]), float(raw["us"])))
         except (ValueError, KeyError, TypeError):
             way_out = 'a line is {"problem": "gemm_sm80 ...", "config": "...", "us": 12.3}'
-            raise AitcError(Diagnostic("S03", f"{name}:{number} is no entry of a tuning table", help=way_out), Exit.USAGE) from None
+            raise AitcError(
+                Diagnostic("S03", f"{name}:{number} is no entry of a tuning table", help=way_out), Exit.USAGE
+            ) from None
     return entries
 
 
