@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from . import attention_cases, conv_cases, gemm_cases, gemm_sm90_cases, rowwise_cases
+from . import attention_cases, attention_sm90_cases, conv_cases, gemm_cases, gemm_sm90_cases, rowwise_cases
 from .problem import Problem
 
 GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
@@ -15,6 +15,7 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "conv_sm80": conv_cases.sm80_cases,
     "conv_simt": conv_cases.simt_cases,
     "attention_sm80": attention_cases.sm80_cases,
+    "attention_sm90": attention_sm90_cases.cases,
     "attention_simt": attention_cases.simt_cases,
     "gemm_cdna": gemm_cases.cdna_cases,
     "conv_cdna": conv_cases.cdna_cases,
