@@ -46,8 +46,7 @@ CODES: dict[str, Explanation] = {
     # C: command line
     "C01": Explanation(
         "interrupted",
-        "Ctrl-C or SIGTERM. Compilers were stopped, and nothing half-written is left: the output folder is as "
-        "it was.",
+        "Ctrl-C or SIGTERM. Compilers were stopped, and nothing half-written is left: the output folder is as it was.",
     ),
     "C02": Explanation(
         "a wrong flag or argument",
@@ -207,7 +206,6 @@ CODES: dict[str, Explanation] = {
     # X: defects
     "X01": Explanation(
         "a defect of aitc",
-        "Not a mistake of yours. Please report it with the command, the model, and the traceback that -v "
-        "prints.",
+        "Not a mistake of yours. Please report it with the command, the model, and the traceback that -v prints.",
     ),
 }

@@ -65,7 +65,9 @@ def layout_said(graph: Graph, context: Context) -> Said:
     rows = [f"{d.dtype:5} {d.op:24} {d.node}" + (f"  ({d.reason})" if d.reason else "") for d in context.decisions]
     types = Counter(d.dtype for d in context.decisions)
     line = "; ".join([said.line, *([", ".join(f"{n} in {t}" for t, n in types.most_common())] if rows else [])])
-    return replace(said, line=line, texts=lambda: {**said.texts(), **({"precision.txt": "\n".join(rows) + "\n"} if rows else {})})
+    return replace(
+        said, line=line, texts=lambda: {**said.texts(), **({"precision.txt": "\n".join(rows) + "\n"} if rows else {})}
+    )
 
 
 def graph_statistics(graph: Graph) -> dict[str, Any]:
@@ -100,7 +102,9 @@ def launches_text(plan: Plan) -> str:
         grid, block = "x".join(map(str, launch.grid)), "x".join(map(str, launch.block))
         where = "" if plan.api == "cpu" else f" grid {grid} block {block} smem {launch.smem_bytes}"
         lines.append(f"{launch.name}: {k.kernel} [{k.config}]{where}; {launch.note}")
-        lines.append("    " + ", ".join(f"{a.parameter}={a.value if isinstance(a, DimArg) else a.buffer}" for a in launch.args))
+        lines.append(
+            "    " + ", ".join(f"{a.parameter}={a.value if isinstance(a, DimArg) else a.buffer}" for a in launch.args)
+        )
         lines += [f'    <- {loc.op_type} "{loc.name or f"#{loc.index}"}"' for loc in launch.locs]
     return "\n".join(lines) + "\n"
 
@@ -116,7 +120,9 @@ def arena_bytes(plan: Plan) -> int:
     if plan.arena_bytes >= 0:
         return plan.arena_bytes
     arena = [b for b in plan.buffers if b.space is Space.ARENA]
-    return max((sum(dm.hint(b.bytes) for b in arena if b.first <= i <= b.last) for i in range(len(plan.launches))), default=0)
+    return max(
+        (sum(dm.hint(b.bytes) for b in arena if b.first <= i <= b.last) for i in range(len(plan.launches))), default=0
+    )
 
 
 def plan_statistics(plan: Plan) -> dict[str, Any]:
@@ -133,12 +139,16 @@ def plan_statistics(plan: Plan) -> dict[str, Any]:
 def sources_said(sources: Mapping[str, str]) -> Said:
     """Files and lines."""
     lines = sum(t.count("\n") for t in sources.values())
-    return Said(f"{count(len(sources), 'file')}, {count(lines, 'line')}", lambda: {f"/{name}": text for name, text in sources.items()})
+    return Said(
+        f"{count(len(sources), 'file')}, {count(lines, 'line')}",
+        lambda: {f"/{name}": text for name, text in sources.items()},
+    )
 
 
 def build_said(built: BuildResult) -> Said:
     """What was compiled and what came out of the cache; the compilers' words."""
-    line = f"{count(built.compiled, 'object')} compiled, {built.cached} cached; library {size(built.library.stat().st_size)}"
+    bytes_ = built.library.stat().st_size
+    line = f"{count(built.compiled, 'object')} compiled, {built.cached} cached; library {size(bytes_)}"
     return Said(line, lambda: {"log": built.log + "\n"})
 
 

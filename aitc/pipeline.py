@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ class Options:
     precision: str = "model"
     keep_fp32: tuple[str, ...] = ()  # node names, op types or regular expressions
     weights: str = "embed"  # or "file"
-    isas: tuple[str, ...] = ()  # of cpu code: avx2, avx512, native; none: as the settings say, else all that one library can choose from
+    isas: tuple[
+        str, ...
+    ] = ()  # of cpu code, see ISAS; none: as the settings say, else all that a library can choose from
     tuning: Path | None = None
     jobs: int = 0  # 0: processors, bounded by memory
     verify: str = "auto"  # auto, require, skip
@@ -90,7 +93,8 @@ class Result:
 def compile(model: str | Path | bytes, options: Options, progress: Progress | None = None) -> Result:
     """Compiles an ONNX model. Raises AitcError for whatever is the user's to mend.
 
-    A mismatch is no exception: see ``Result.verification``. Its output goes to ``<output>.failed``, and what was at ``output`` stays.
+    A mismatch is no exception: see ``Result.verification``. Its output goes to ``<output>.failed``, and what was at
+    ``output`` stays.
     """
     file = "model.onnx" if isinstance(model, bytes) else Path(model).name
     targets = choose_targets(options.targets)
@@ -99,27 +103,33 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
     stages = Stages(STAGES, options.stop_after, options.dump, progress or Silent())
     result.seconds = stages.seconds
     place = options.output if options.stop_after == STAGES[-1] else None
+    run = stages.run
     with contextlib.suppress(Stopped), _folder(place, result) as folder:
-        imported = stages.run("import", lambda: import_model(model, dict(options.dims), dict(options.input_shapes)), describe.import_said)
+        bindings, shapes = dict(options.dims), dict(options.input_shapes)
+        imported = run("import", lambda: import_model(model, bindings, shapes), describe.import_said)
         graph = result.graph = imported.graph
         uses = tuple(input_uses(graph).items())
-        stages.run("simplify", lambda: changed(simplify, graph, context), describe.graph_said)
-        stages.run("fuse", lambda: changed(fuse, graph, context), lambda g: describe.fuse_said(g, context))
+        run("simplify", lambda: changed(simplify, graph, context), describe.graph_said)
+        run("fuse", lambda: changed(fuse, graph, context), lambda g: describe.fuse_said(g, context))
         if options.precision == "fp16":
             context.ranges = measured_ranges(model, graph, dict(uses), options.seed)
-        stages.run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
-        names = tuple(t.name for t in targets)
-        facts = PlanOptions(result.name, file, options.precision, names, tuple(imported.metadata.items()), stages.statistics, uses=uses)
+        run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
+        names, metadata = tuple(t.name for t in targets), tuple(imported.metadata.items())
+        facts = PlanOptions(result.name, file, options.precision, names, metadata, stages.statistics, uses=uses)
         table = load_table(targets[0], options.tuning, Settings.read().cache_dir)
-        draft = result.plan = stages.run("schedule", lambda: schedule(graph, targets[0], facts, table), describe.launches_said)
-        plan = result.plan = stages.run("plan", lambda: check_plan(draft), describe.plan_said)
-        sources = result.sources = stages.run("emit", lambda: emit(plan), describe.sources_said)
-        built = stages.run("build", lambda: _build(plan, sources, folder, options, stages.progress), describe.build_said)
+        draft = result.plan = run("schedule", lambda: schedule(graph, targets[0], facts, table), describe.launches_said)
+        plan = result.plan = run("plan", lambda: check_plan(draft), describe.plan_said)
+        sources = result.sources = run("emit", lambda: emit(plan), describe.sources_said)
+        built = run("build", lambda: _build(plan, sources, folder, options, stages.progress), describe.build_said)
         subject = subject_of_plan(plan, folder, roundoff(graph, options.precision), depth(graph))
-        result.verification = stages.run("verify", lambda: _verify(subject, model, result, options, facts), describe.verification_said)
-        result.report = report_of(plan, stages.seconds, result.verification, subject, context, built, digest(model))
+        checked = run("verify", lambda: _verify(subject, model, result, options, facts), describe.verification_said)
+        result.verification = checked
+        result.report = report_of(plan, stages.seconds, checked, subject, context, built, digest(model))
         (folder / f"{result.name}.json").write_text(json.dumps(result.report, indent=1) + "\n", encoding="utf-8")
     return result
+
+
+_IN_PLACE = (("simplify", simplify), ("fuse", fuse), ("layout", layout))
 
 
 def changed(stage: Callable[[Graph, Context], None], graph: Graph, context: Context) -> Graph:
@@ -129,7 +139,8 @@ def changed(stage: Callable[[Graph, Context], None], graph: Graph, context: Cont
 
 
 def load_all(verifying: bool) -> None:
-    """Imports all that a compile may need. Otherwise it is done on the way, which is as good but for Ctrl-C in the middle of it."""
+    """Imports all that a compile may need. Otherwise it is done on the way, which is as good but for Ctrl-C in the
+    middle of it."""
     for package in ("aitc.ops", "aitc.passes", "aitc.rules", "aitc.kernels"):
         registry.load(package)
     if verifying:
@@ -137,15 +148,18 @@ def load_all(verifying: bool) -> None:
 
 
 def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
-    """The targets by name, without doubles, the one with the fewest features first: it decides which kernels are used. Without names
-    the default one. Raises AitcError (USAGE) for unknown names and for targets of several APIs.
+    """The targets by name, without doubles, the one with the fewest features first: it decides which kernels are used.
+    Without names the default one. Raises AitcError (USAGE) for unknown names and for targets of several APIs.
     """
     asked = names or [Settings.read().target or default_target()]
     targets = list(dict.fromkeys(find_target(n) for n in asked))
     apis = sorted({t.api for t in targets})
     if len(apis) > 1:
         raise AitcError(
-            Diagnostic("T02", f"one binary has one API, and the targets are of {', '.join(apis)}", help="compile once for each"), Exit.USAGE
+            Diagnostic(
+                "T02", f"one binary has one API, and the targets are of {', '.join(apis)}", help="compile once for each"
+            ),
+            Exit.USAGE,
         )
     common = frozenset.intersection(*(t.features for t in targets))
     first, *rest = sorted(targets, key=lambda t: (len(t.features), t.name))
@@ -158,7 +172,9 @@ def _build(plan: Plan, sources: dict[str, str], folder: Path, options: Options, 
         if tool is not None:
             progress.note(f"{tool.name} {tool.version}: {tool.path}, found by {tool.origin}")
     isas = options.isas or tuple(i for i in Settings.read().isa.split(",") if i)
-    how = BuildOptions(jobs=options.jobs, weights_file=options.weights == "file", isas=check_isas(isas) if plan.api == "cpu" else ())
+    how = BuildOptions(
+        jobs=options.jobs, weights_file=options.weights == "file", isas=check_isas(isas) if plan.api == "cpu" else ()
+    )
     return build(plan, sources, folder, chain, how, progress.step)
 
 
@@ -166,29 +182,42 @@ def check_isas(isas: tuple[str, ...]) -> tuple[str, ...]:
     """``isas`` without doubles. Raises AitcError (USAGE) for one that there is not."""
     for isa in isas:
         if isa not in ISAS:
-            raise AitcError(Diagnostic("C02", f"no instruction set is called {isa!r}", help=f"one of: {', '.join(ISAS)}"), Exit.USAGE)
+            raise AitcError(
+                Diagnostic("C02", f"no instruction set is called {isa!r}", help=f"one of: {', '.join(ISAS)}"),
+                Exit.USAGE,
+            )
     return tuple(dict.fromkeys(isas))
 
 
-def _verify(subject: Subject, model: str | Path | bytes, result: Result, options: Options, facts: PlanOptions) -> Verification:
+def _verify(
+    subject: Subject, model: str | Path | bytes, result: Result, options: Options, facts: PlanOptions
+) -> Verification:
     if options.verify == "skip":
         return Verification("not run", "not asked for")
     if can_run(result.targets):
         answer = verify(subject, model, options.seed)
     else:
-        answer = Verification("not run", f"this machine has no {' or '.join(f'{t.name} ({t.doc})' for t in result.targets)}")
+        answer = Verification(
+            "not run", f"this machine has no {' or '.join(f'{t.name} ({t.doc})' for t in result.targets)}"
+        )
     if options.verify == "require" and answer.status == "not run":
-        raise AitcError(Diagnostic("V02", f"{result.name} could not be verified: {answer.reason}", stage="verify"), Exit.VERIFY)
+        raise AitcError(
+            Diagnostic("V02", f"{result.name} could not be verified: {answer.reason}", stage="verify"), Exit.VERIFY
+        )
     if options.bisect and answer.status == "failed":
-        steps = _steps(model, options, result.targets, facts)
+        steps = _steps(model, options, result, facts)
         feeds = random_inputs(subject.inputs, answer.dims, answer.seed)
-        answer = replace(answer, first_difference=first_difference(steps, model, feeds, tolerance(subject.roundoff, subject.depth)))
+        answer = replace(
+            answer, first_difference=first_difference(steps, model, feeds, tolerance(subject.roundoff, subject.depth))
+        )
     return answer
 
 
-def _steps(model: str | Path | bytes, options: Options, targets: tuple[Target, ...], facts: PlanOptions) -> Steps:
+def _steps(model: str | Path | bytes, options: Options, result: Result, facts: PlanOptions) -> Steps:
     """The stages again, for the search of a difference."""
-    context = Context(targets[0], options.precision, options.keep_fp32)
+    target = result.targets[0]
+    context = Context(target, options.precision, options.keep_fp32, ranges=result.context.ranges)
+    table = load_table(target, options.tuning, Settings.read().cache_dir)
 
     def run(plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
         with tempfile.TemporaryDirectory(prefix="aitc-bisect-") as folder:
@@ -197,8 +226,8 @@ def _steps(model: str | Path | bytes, options: Options, targets: tuple[Target, .
 
     return Steps(
         lambda: import_model(model, dict(options.dims), dict(options.input_shapes)).graph,
-        (("simplify", lambda g: simplify(g, context)), ("fuse", lambda g: fuse(g, context)), ("layout", lambda g: layout(g, context))),
-        lambda g: check_plan(schedule(g, targets[0], facts, load_table(targets[0], options.tuning, Settings.read().cache_dir))),
+        tuple((name, partial(changed, stage, context=context)) for name, stage in _IN_PLACE),
+        lambda g: check_plan(schedule(g, target, facts, table)),
         run,
     )
 
@@ -211,7 +240,8 @@ def subject_of_plan(plan: Plan, folder: Path, roundoff: float = 0.0, depth: int 
 
 @contextlib.contextmanager
 def _folder(output: Path | None, result: Result) -> Iterator[Path]:
-    """A folder to build in: it becomes ``output``, or ``output.failed`` after a mismatch; it vanishes when a stage fails."""
+    """A folder to build in: it becomes ``output``, or ``output.failed`` after a mismatch; it vanishes when a stage
+    fails."""
     if output is None:
         with tempfile.TemporaryDirectory(prefix="aitc-") as temporary:
             yield Path(temporary)

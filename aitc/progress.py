@@ -37,8 +37,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a stage says of its result: one ``line``; ``texts`` by suffix ("txt") or path below the stage's own folder ("/a.cpp"), made
-    only if somebody dumps them; ``counts`` for the plan's statistics.
+    """What a stage says of its result: one ``line``; ``texts`` by suffix ("txt") or path below the stage's own folder
+    ("/a.cpp"), made only if somebody dumps them; ``counts`` for the plan's statistics.
     """
 
     line: str
@@ -58,7 +58,8 @@ class Stages:
         self.statistics: tuple[tuple[str, int], ...] = ()
 
     def run(self, name: str, work: Callable[[], T], said: Callable[[T], Said]) -> T:
-        """Does the stage's ``work``; ``said`` describes its result. Raises Stopped instead when the stage at which to stop is done."""
+        """Does the stage's ``work``; ``said`` describes its result. Raises Stopped instead when the stage at which to
+        stop is done."""
         if self.stop_after in self.seconds:
             raise Stopped
         self.progress.begin(name)
@@ -81,4 +82,6 @@ class Stages:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
             except OSError as error:
-                raise AitcError(Diagnostic("O02", f"cannot write the dump: {path}: {error.strerror}"), Exit.IO) from None
+                raise AitcError(
+                    Diagnostic("O02", f"cannot write the dump: {path}: {error.strerror}"), Exit.IO
+                ) from None

@@ -23,8 +23,15 @@ from aitc.verify.run import Subject, Verification
 FORMAT = 1
 
 
-def report_of(plan: Plan, seconds: Mapping[str, float], verification: Verification | None, subject: Subject, context: Context,
-              built: BuildResult, model_sha256: str) -> dict[str, Any]:  # fmt: skip
+def report_of(
+    plan: Plan,
+    seconds: Mapping[str, float],
+    verification: Verification | None,
+    subject: Subject,
+    context: Context,
+    built: BuildResult,
+    model_sha256: str,
+) -> dict[str, Any]:
     """The JSON object. Keys are only ever added; ``format`` counts the changes that break a reader."""
     kernels = Counter(k.kernel for k in plan.kernels)
     files = {p.name: p.stat().st_size for p in sorted(built.library.parent.iterdir()) if p.is_file()}
@@ -50,14 +57,20 @@ def report_of(plan: Plan, seconds: Mapping[str, float], verification: Verificati
         "objects": {"compiled": built.compiled, "cached": built.cached},
         "kernels": {"files": len(plan.kernels), "by_kernel": dict(sorted(kernels.items()))},
         "launches": [
-            {"name": n.name, "entry": n.entry, "nodes": [str(loc) for loc in n.locs], "note": n.note,
-             "flops": _number(n.flops), "bytes": _number(n.bytes)}
+            {
+                "name": n.name,
+                "entry": n.entry,
+                "nodes": [str(loc) for loc in n.locs],
+                "note": n.note,
+                "flops": _number(n.flops),
+                "bytes": _number(n.bytes),
+            }
             for n in plan.launches
         ],
         "statistics": dict(plan.statistics),
         "seconds": {k: round(v, 4) for k, v in seconds.items()},
         "verification": verification_json(verification),
-    }  # fmt: skip
+    }
 
 
 def digest(model: str | Path | bytes) -> str:
@@ -125,7 +138,9 @@ def find_report(folder: Path, name: str = "") -> tuple[Path, dict[str, Any]]:
     if not found:
         raise AitcError(Diagnostic("O03", f"{folder} holds no model that aitc {__version__} compiled"), Exit.IO)
     if len(found) > 1:
-        raise AitcError(Diagnostic("C02", f"{folder} holds {', '.join(found)}", help="say which with --name"), Exit.USAGE)
+        raise AitcError(
+            Diagnostic("C02", f"{folder} holds {', '.join(found)}", help="say which with --name"), Exit.USAGE
+        )
     return next(iter(found.values()))
 
 
@@ -141,4 +156,6 @@ def subject_of(folder: Path, report: Mapping[str, Any], device: int = 0) -> Subj
     inputs = tuple(port(p, symbols) for p in report["inputs"])
     outputs = tuple(port(p, None) for p in report["outputs"])  # their dims may depend on data
 
-    return Subject(folder, report["name"], report["api"], inputs, outputs, dims, report["roundoff"], report["depth"], device)
+    return Subject(
+        folder, report["name"], report["api"], inputs, outputs, dims, report["roundoff"], report["depth"], device
+    )

@@ -21,16 +21,26 @@ class Settings:
     """What the environment says. A flag on the command line wins over it. An empty string means: not set."""
 
     target: str = _setting("", "AITC_TARGET", "default of --target; without it the GPU of the machine, else cpu")
-    cache: str = _setting("", "AITC_CACHE_DIR", "where compiled objects are kept; default $XDG_CACHE_HOME/aitc or ~/.cache/aitc")
-    cache_bytes: str = _setting("4294967296", "AITC_CACHE_BYTES", "the cache is trimmed to this size, least recently used first")
+    cache: str = _setting(
+        "", "AITC_CACHE_DIR", "where compiled objects are kept; default $XDG_CACHE_HOME/aitc or ~/.cache/aitc"
+    )
+    cache_bytes: str = _setting(
+        "4294967296", "AITC_CACHE_BYTES", "the cache is trimmed to this size, least recently used first"
+    )
     jobs: str = _setting("", "AITC_JOBS", "default of --jobs; without it the number of processors, bounded by memory")
     cxx: str = _setting("", "CXX", "C++ compiler for host code and cpu kernels; default g++, else clang++ or c++")
-    nvcc: str = _setting("", "AITC_NVCC", "CUDA compiler; default: $CUDA_HOME, PATH, `pip install aitc[cuda]`, /usr/local/cuda")
+    nvcc: str = _setting(
+        "", "AITC_NVCC", "CUDA compiler; default: $CUDA_HOME, PATH, `pip install aitc[cuda]`, /usr/local/cuda"
+    )
     hipcc: str = _setting("", "AITC_HIPCC", "HIP compiler; default: $ROCM_PATH, PATH, /opt/rocm")
     cmake: str = _setting("", "AITC_CMAKE", "CMake; default: PATH, then the wheel that aitc depends on")
     ninja: str = _setting("", "AITC_NINJA", "Ninja; default: PATH, then the wheel that aitc depends on")
-    isa: str = _setting("", "AITC_ISA", "default of --isa: instruction sets of cpu code, comma-separated; without it avx2,avx512")
-    tuning: str = _setting("", "AITC_TUNING", "default of --tuning: measured configurations that win over the shipped ones")
+    isa: str = _setting(
+        "", "AITC_ISA", "default of --isa: instruction sets of cpu code, comma-separated; without it avx2,avx512"
+    )
+    tuning: str = _setting(
+        "", "AITC_TUNING", "default of --tuning: measured configurations that win over the shipped ones"
+    )
     dump: str = _setting("", "AITC_DUMP", "default of --dump: a folder for the text of every stage")
     device: str = _setting("0", "AITC_DEVICE", "number of the GPU that verify and bench run on")
 

@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM: exit code 130 at any moment, with nothing half-written.
 
-While modules are imported nothing has been written, and an exception in the middle of an import ends in tracebacks, in half-imported
-modules, or in aborts of extension modules: there the process ends at once. While a command works, KeyboardInterrupt unwinds it, so that
-temporary folders and compilers go away.
+While modules are imported nothing has been written, and an exception in the middle of an import ends in tracebacks, in
+half-imported modules, or in aborts of extension modules: there the process ends at once. While a command works,
+KeyboardInterrupt unwinds it, so that temporary folders and compilers go away.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _last = 0.0
 
 
 def end_at_once() -> None:
-    """From now on a signal ends the process with code 130 and one line. Only for the process of the command line itself."""
+    """From now on a signal ends the process with code 130 and one line. Only for the process of the command line
+    itself."""
     for s in _SIGNALS:
         signal.signal(s, _end)
 
@@ -63,6 +64,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def check() -> None:
-    """Raises KeyboardInterrupt if a signal came and its exception was lost (in a destructor or a callback of an extension module)."""
+    """Raises KeyboardInterrupt if a signal came and its exception was lost (in a destructor or a callback of an
+    extension module)."""
     if _pending:
         raise KeyboardInterrupt

@@ -84,7 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _report((Diagnostic("C01", "interrupted"),), Exit.INTERRUPTED, wants_json)
     except click.ClickException as error:
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
-        hint = error.ctx.command_path + " --help" if isinstance(error, click.UsageError) and error.ctx else "aitc --help"
+        hint = (
+            error.ctx.command_path + " --help" if isinstance(error, click.UsageError) and error.ctx else "aitc --help"
+        )
         lines = (usage,) if usage else ()
         return _report((Diagnostic("C02", error.format_message(), detail=lines, help=hint),), Exit.USAGE, wants_json)
     except BrokenPipeError:
@@ -101,7 +103,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _os_problem(error: OSError) -> Diagnostic:
     where = f"{error.filename}: " if error.filename else ""
     text = error.strerror or str(error)
-    way_out = "free some space, or point --output and AITC_CACHE_DIR to another disk" if error.errno == errno.ENOSPC else ""
+    way_out = (
+        "free some space, or point --output and AITC_CACHE_DIR to another disk" if error.errno == errno.ENOSPC else ""
+    )
     return Diagnostic("C03", f"{where}{text}", help=way_out)
 
 

@@ -10,7 +10,17 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-STAGES = ("import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify")  # a copy: --help imports nothing heavy
+STAGES = (
+    "import",
+    "simplify",
+    "fuse",
+    "layout",
+    "schedule",
+    "plan",
+    "emit",
+    "build",
+    "verify",
+)  # a copy: --help imports nothing heavy
 PRECISIONS = ("model", "fp32", "tf32", "fp16", "bf16")
 MODEL = click.Path(path_type=Path)  # whether it exists is the importer's to say, with the exit code of a bad model
 
@@ -61,30 +71,55 @@ talk = _apply(
 )
 
 target_flag = click.option(
-    "-t", "--target", "targets", multiple=True, metavar="NAME",
+    "-t",
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="NAME",
     help="cpu, a100, h200, mi250 ... (`aitc list targets`); several of one API make one binary."
     " Default: the GPU of this machine, else cpu.",
-)  # fmt: skip
+)
 
 dim_flag = click.option(
-    "--dim", "dims", multiple=True, metavar="NAME=N|LO..HI", callback=_many(parse_dim), help="Bind or bound a symbolic dim."
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=N|LO..HI",
+    callback=_many(parse_dim),
+    help="Bind or bound a symbolic dim.",
 )
 
 model_flags = _apply(
     target_flag,
     dim_flag,
     click.option(
-        "--input", "input_shapes", multiple=True, metavar="NAME=N,N,...", callback=_many(parse_input), help="Shape of a model input."
+        "--input",
+        "input_shapes",
+        multiple=True,
+        metavar="NAME=N,N,...",
+        callback=_many(parse_input),
+        help="Shape of a model input.",
     ),
     click.option(
-        "--precision", type=click.Choice(PRECISIONS), default="model", show_default=True,
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        default="model",
+        show_default=True,
         help="Type to compute in; sums, norms and softmax stay fp32.",
     ),
     click.option(
-        "--keep-fp32", "keep_fp32", multiple=True, metavar="NAME|OP|REGEX", help="Nodes that stay fp32 under --precision fp16 or bf16."
+        "--keep-fp32",
+        "keep_fp32",
+        multiple=True,
+        metavar="NAME|OP|REGEX",
+        help="Nodes that stay fp32 under --precision fp16 or bf16.",
     ),
-    click.option("--tuning", type=click.Path(path_type=Path), help="Measured configurations that win over the shipped ones."),
-)  # fmt: skip
+    click.option(
+        "--tuning", type=click.Path(path_type=Path), help="Measured configurations that win over the shipped ones."
+    ),
+)
 
 dump_flag = click.option("--dump", type=click.Path(path_type=Path), help="Write every stage's text into this folder.")
-jobs_flag = click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once. Default: processors, bounded by memory.")
+jobs_flag = click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once. Default: processors, bounded by memory."
+)

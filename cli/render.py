@@ -35,10 +35,15 @@ def print_diagnostics(diagnostics: tuple[Diagnostic, ...]) -> None:
 
 def diagnostic_json(d: Diagnostic) -> dict[str, Any]:
     """A problem as --json prints it."""
-    nodes = [
-        {"model": n.model, "path": n.path, "index": n.index, "name": n.name, "op_type": n.op_type} for n in d.locs
-    ]
-    return {"code": d.code, "message": d.message, "stage": d.stage, "nodes": nodes, "detail": list(d.detail), "help": d.help}
+    nodes = [{"model": n.model, "path": n.path, "index": n.index, "name": n.name, "op_type": n.op_type} for n in d.locs]
+    return {
+        "code": d.code,
+        "message": d.message,
+        "stage": d.stage,
+        "nodes": nodes,
+        "detail": list(d.detail),
+        "help": d.help,
+    }
 
 
 def defect(error: Exception, verbose: bool) -> Diagnostic:
@@ -64,17 +69,17 @@ def seconds(s: float) -> str:
     return f"{s:.1f} s" if s < 90 else f"{int(s) // 60} min {int(s) % 60:02d} s"
 
 
-
-
 def short(what: str) -> str:
-    """Ninja's word for an object, without folders: ``avx2 conv_3`` for CMakeFiles/kernels_avx2.dir/kernels/conv_3.cpp.o."""
+    """Ninja's word for an object, without folders: ``avx2 conv_3`` for
+    CMakeFiles/kernels_avx2.dir/kernels/conv_3.cpp.o."""
     host = re.search(r"CMakeFiles/(?:kernels_)?(\w+)\.dir/(?:.*/)?(\w+)\.\w+\.o\b", what)
     device = re.search(r"\bkernels/(\w+)\.\w+$", what)
     return f"{host.group(1)} {host.group(2)}" if host else device.group(1) if device else what
 
 
 class Display:
-    """Shows the stages of a compile; has the methods of ``aitc.progress.Progress``. Inside ``with`` signals unwind the work."""
+    """Shows the stages of a compile; has the methods of ``aitc.progress.Progress``. Inside ``with`` signals unwind the
+    work."""
 
     def __init__(self, quiet: bool = False, verbose: bool = False):
         self.quiet = quiet
@@ -101,14 +106,23 @@ class Display:
             )
 
             self._bar = Progress(
-                SpinnerColumn(), TextColumn("{task.description:<10}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[what]}", style="dim"),
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
+                SpinnerColumn(),
+                TextColumn("{task.description:<10}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[what]}", style="dim"),
+                console=Console(stderr=True),
+                transient=True,
+            )
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

@@ -1,5 +1,6 @@
-"""For all tests: settings of the user's environment are left out, compiled objects are shared between tests and runs, and cpu code is
-compiled for this machine's instruction set alone, unless a test asks for more: that halves the time of most."""
+"""For all tests: settings of the user's environment are left out, compiled objects are shared between tests and runs,
+and cpu code is compiled for this machine's instruction set alone, unless a test asks for more: that halves the time of
+most."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ _FOLLOW = frozenset({Kind.VIEW, Kind.SOURCE})
 def input_uses(graph: Graph) -> dict[str, str]:
     """``ids:LIMIT``, ``mask``, ``image`` or "" by input name.
 
-    Integers that index an axis of N elements (an embedding's Gather, a OneHot) are ids below N; bools and integers that a
-    comparison, a Where or a Cast to float turns into a mask are masks; 4-D floats with 1, 3 or 4 channels are images.
+    Integers that index an axis of N elements (an embedding's Gather, a OneHot) are ids below N; bools and integers
+    that a comparison, a Where or a Cast to float turns into a mask are masks; 4-D floats with 1, 3 or 4 channels are
+    images.
     """
     return {v.name: _use(v) for v in graph.inputs}
 

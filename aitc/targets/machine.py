@@ -48,7 +48,8 @@ def _newer(device: Device, targets: Sequence[Target]) -> bool:
 
 
 def _target_for(api: str, arch: str) -> str:
-    """The target of that architecture; for CUDA a newer minor version runs what the nearest older one of its generation does."""
+    """The target of that architecture; for CUDA a newer minor version runs what the nearest older one of its
+    generation does."""
     best = ""
     best_arch = -1
     for t in all_targets():
@@ -88,9 +89,11 @@ def _cuda_devices() -> list[Device]:
 
 
 def _hip_devices() -> list[Device]:
-    # The kernel driver's own list: loading the HIP library costs a second, and its struct of properties differs between versions.
+    # The kernel driver's own list: loading the HIP library costs a second, and its structs differ between versions.
     found: list[Device] = []
-    for node in sorted(Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"), key=lambda p: int(p.parent.name)):
+    for node in sorted(
+        Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"), key=lambda p: int(p.parent.name)
+    ):
         try:
             properties = dict(line.split(None, 1) for line in node.read_text().splitlines() if " " in line)
             version = int(properties.get("gfx_target_version", "0"))

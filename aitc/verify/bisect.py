@@ -1,8 +1,8 @@
 """Where a wrong result comes from: the stage, and the first ONNX node whose value differs from the reference.
 
-The graph is evaluated by the numpy interpreter after each stage. If a stage's graph is wrong, its first wrong value names the node.
-If all graphs are right, a kernel is wrong: the same kernels are built again with every buffer as an output, and the first launch that
-writes something else than the interpreter computes is the one.
+The graph is evaluated by the numpy interpreter after each stage. If a stage's graph is wrong, its first wrong value
+names the node. If all graphs are right, a kernel is wrong: the same kernels are built again with every buffer as an
+output, and the first launch that writes something else than the interpreter computes is the one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from aitc.verify.reference import NoReference, Reference, node_outputs
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How the graph came to be, to be gone through again: ``start`` imports, each of ``stages`` changes the graph in place, ``plan``
-    schedules it, ``run`` builds a plan and runs it on arrays.
+    """How the graph came to be, to be gone through again: ``start`` imports, each of ``stages`` changes the graph in
+    place, ``plan`` schedules it, ``run`` builds a plan and runs it on arrays.
     """
 
     start: Callable[[], Graph]
@@ -55,14 +55,16 @@ def first_difference(steps: Steps, model: Any, feeds: Arrays, limit: Tolerance) 
         wrong = _first_wrong_value(graph, have, want, order, limit)
         if wrong is not None:
             value, report = wrong
-            return f"stage {stage}: {_nodes(_locs(graph, value))} is the first whose value differs: {value}, {_by_how_much(report)}"
+            first = f"{_nodes(_locs(graph, value))} is the first whose value differs"
+            return f"stage {stage}: {first}: {value}, {_by_how_much(report)}"
     plan = steps.plan(graph)
     have = interpret(graph, feeds, keep=True)  # scheduling inserts copies
     return _first_wrong_launch(graph, plan, steps.run(expose(plan), feeds), have, limit)
 
 
-def _first_wrong_value(graph: Graph, have: Mapping[str, Any], want: Mapping[str, Any], order: Mapping[str, int],
-                       limit: Tolerance) -> tuple[str, OutputReport] | None:  # fmt: skip
+def _first_wrong_value(
+    graph: Graph, have: Mapping[str, Any], want: Mapping[str, Any], order: Mapping[str, int], limit: Tolerance
+) -> tuple[str, OutputReport] | None:
     """The first value, in the model's order, that both sides know by one name and that differs."""
     types = {v.name: v.type.dtype for v in graph.values()}
     types.update({n: v.type.dtype for n, v in zip(graph.output_names, graph.outputs)})
@@ -76,7 +78,8 @@ def _first_wrong_value(graph: Graph, have: Mapping[str, Any], want: Mapping[str,
 
 
 def expose(plan: Plan) -> Plan:
-    """``plan`` with every arena buffer that holds a value as a further output named after the buffer, flat. Kernels stay the same."""
+    """``plan`` with every arena buffer that holds a value as a further output named after the buffer, flat. Kernels
+    stay the same."""
     buffers, ports = [], []
     for b in plan.buffers:
         if b.space is Space.ARENA and b.holds:
@@ -89,11 +92,18 @@ def expose(plan: Plan) -> Plan:
     return replace(plan, name=f"{plan.name}_exposed", buffers=tuple(kept), outputs=(*plan.outputs, *ports))
 
 
-def _first_wrong_launch(graph: Graph, plan: Plan, got: Mapping[str, np.ndarray], have: Mapping[str, Any], limit: Tolerance) -> str:
+def _first_wrong_launch(
+    graph: Graph, plan: Plan, got: Mapping[str, np.ndarray], have: Mapping[str, Any], limit: Tolerance
+) -> str:
     values = {v.name: v for v in graph.values()}
     values.update({p.buffer: v for p, v in zip(plan.outputs, graph.outputs)})
     held = {b.name: b.holds[-1] for b in plan.buffers if b.holds}
-    last_writer = {a.buffer: i for i, launch in enumerate(plan.launches) for a in launch.args if isinstance(a, PointerArg) and not a.const}
+    last_writer = {
+        a.buffer: i
+        for i, launch in enumerate(plan.launches)
+        for a in launch.args
+        if isinstance(a, PointerArg) and not a.const
+    }
     outputs = {p.buffer: p.name for p in plan.outputs}
     for i, launch in enumerate(plan.launches):
         for a in launch.args:
@@ -103,11 +113,13 @@ def _first_wrong_launch(graph: Graph, plan: Plan, got: Mapping[str, np.ndarray],
             value = values.get(held.get(a.buffer, ""))
             if value is None or name not in got or value.name not in have:
                 continue
-            report = compare(value.name, value.type.dtype, got[name].reshape(-1), _stored(value, have[value.name]), limit)
+            report = compare(
+                value.name, value.type.dtype, got[name].reshape(-1), _stored(value, have[value.name]), limit
+            )
             if not report.ok:
                 first = f"{_nodes(launch.locs)} is the first whose value differs: {value.name}, {_by_how_much(report)}"
                 return f"kernel {launch.entry} in launch {launch.name}: {first}"
-    return "no launch: with every intermediate value as an output all are right, so the defect is in the planning of memory"
+    return "no launch: with every value in the middle as an output all are right, so it is the planning of memory"
 
 
 def _stored(value: Value, array: Any) -> np.ndarray:

@@ -22,9 +22,11 @@ _QUIET = frozenset({Kind.VIEW, Kind.MOVE, Kind.SOURCE})  # they do no arithmetic
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """An element may be off by ``relative · (|reference| + rms of the reference)``; the whole by half of that in root mean square.
+    """An element may be off by ``relative · (|reference| + rms of the reference)``; the whole by half of that in root
+    mean square.
 
-    The second bound is what a mistake in a few channels trips over, since rounding errors are far below their maximum on average.
+    The second bound is what a mistake in a few channels trips over, since rounding errors are far below their maximum
+    on average.
     """
 
     relative: float
@@ -37,7 +39,8 @@ class Tolerance:
 
 
 def tolerance(roundoff: float, depth: int, factor: float = 1.0) -> Tolerance:
-    """Storage rounds once a layer and the errors add up like a random walk: √depth. Sums of thousands in fp32 add their own."""
+    """Storage rounds once a layer and the errors add up like a random walk: √depth. Sums of thousands in fp32 add
+    their own."""
     layers = sqrt(max(depth, 1))
     relative = factor * layers * (4 * roundoff + 64 * min(roundoff, ROUNDOFF["f32"]))
     return Tolerance(min(relative, 0.25), f"unit roundoff {roundoff:.1e}, depth {depth}")
@@ -53,7 +56,8 @@ def roundoff(graph: Graph, precision: str = "model") -> float:
 
 
 def depth(graph: Graph) -> int:
-    """The most arithmetic nodes on a path from an input to an output; a node on a sum counts more the longer the sum is."""
+    """The most arithmetic nodes on a path from an input to an output; a node on a sum counts more the longer the sum
+    is."""
     at: dict[Node, float] = {}
     for node in graph.nodes:
         below = max((at.get(v.producer, 0) for v in node.inputs if v is not None and v.producer is not None), default=0)
@@ -70,7 +74,8 @@ def _weight(node: Node) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OutputReport:
-    """One output beside its reference. ``max_rel`` is relative to max(|reference|, 1e-3 · rms); ``max_ulp`` counts in its own type."""
+    """One output beside its reference. ``max_rel`` is relative to max(|reference|, 1e-3 · rms); ``max_ulp`` counts in
+    its own type."""
 
     name: str
     dtype: str
@@ -90,12 +95,14 @@ class OutputReport:
     note: str = ""
 
 
-def compare(name: str, dtype: DType, got: Any, want: Any, limit: Tolerance, spread: np.ndarray | None = None) -> OutputReport:
+def compare(
+    name: str, dtype: DType, got: Any, want: Any, limit: Tolerance, spread: np.ndarray | None = None
+) -> OutputReport:
     """Compares an output with its reference.
 
-    ``spread`` (same shape) is by how much each element of the reference itself moves when the model's numbers are moved by one
-    rounding; an element may be off by 8 times that besides. NaNs and infinities must be at the same places. Integers and bools are
-    exact but for their spread.
+    ``spread`` (same shape) is by how much each element of the reference itself moves when the model's numbers are
+    moved by one rounding; an element may be off by 8 times that besides. NaNs and infinities must be at the same
+    places. Integers and bools are exact but for their spread.
     """
     got, want = np.asarray(got), np.asarray(want)
     report = OutputReport(name, dtype.name, tuple(got.shape), int(got.size), True, allowed=limit.relative)
@@ -116,13 +123,18 @@ def _exact(report: OutputReport, got: np.ndarray, want: np.ndarray, spread: np.n
     off = np.where(got != want, np.maximum(off, 1), 0)
     bad = off > (0 if spread is None else 2 * spread)
     different = int(np.count_nonzero(off))
-    note = "" if bad.any() or not different else f"{different} of {off.size} differ where the reference is not certain either"
+    note = (
+        ""
+        if bad.any() or not different
+        else f"{different} of {off.size} differ where the reference is not certain either"
+    )
     result = replace(report, ok=not bad.any(), wrong=int(bad.sum()), max_abs=float(off.max()), allowed=0.0, note=note)
     return _worst(result, np.where(bad, off, 0), got, want)
 
 
-def _close(report: OutputReport, dtype: DType, got: np.ndarray, want: np.ndarray, limit: Tolerance,
-           spread: np.ndarray | None) -> OutputReport:  # fmt: skip
+def _close(
+    report: OutputReport, dtype: DType, got: np.ndarray, want: np.ndarray, limit: Tolerance, spread: np.ndarray | None
+) -> OutputReport:
     wide = np.complex128 if dtype.kind == "complex" else np.float64
     g, w = got.astype(wide), want.astype(wide)
     if dtype.kind == "complex":
@@ -137,7 +149,11 @@ def _close(report: OutputReport, dtype: DType, got: np.ndarray, want: np.ndarray
     rms = float(np.sqrt(np.mean(size**2))) if size.any() else 0.0
     if rms == 0 and 0 < off.max() <= ROUNDOFF.get(dtype.name, _EIGHT_BITS):
         # No size to be relative to: a sigmoid or softmax that saturated, and one runtime rounds the last 1e-9 away.
-        return replace(report, max_abs=float(off.max()), note="the reference is zero throughout; this is less than one rounding of 1")
+        return replace(
+            report,
+            max_abs=float(off.max()),
+            note="the reference is zero throughout; this is less than one rounding of 1",
+        )
     bound = limit.relative * (size + rms) + _smallest(dtype)
     if spread is not None:
         bound = bound + 8 * spread
@@ -153,11 +169,24 @@ def _close(report: OutputReport, dtype: DType, got: np.ndarray, want: np.ndarray
         notes.append(f"cosine {cosine:.9f} is below {limit.cosine:.9f}")
     ok = not bad.any() and not notes
     mean = spread is not None and ok and bool((off > bound - 8 * spread).any())
-    note = "; ".join(notes) if notes else "the model amplifies rounding: within what the reference itself moves" if mean else ""
+    note = (
+        "; ".join(notes)
+        if notes
+        else "the model amplifies rounding: within what the reference itself moves"
+        if mean
+        else ""
+    )
     result = replace(
-        report, ok=ok, wrong=int(bad.sum()), max_abs=float(off.max()), rms_rel=rms_off / (rms or 1.0), cosine=cosine,
-        max_rel=float((off / np.maximum(size, max(1e-3 * rms, 1e-300))).max()), max_ulp=_ulps(dtype, g, w, finite), note=note,
-    )  # fmt: skip
+        report,
+        ok=ok,
+        wrong=int(bad.sum()),
+        max_abs=float(off.max()),
+        rms_rel=rms_off / (rms or 1.0),
+        cosine=cosine,
+        max_rel=float((off / np.maximum(size, max(1e-3 * rms, 1e-300))).max()),
+        max_ulp=_ulps(dtype, g, w, finite),
+        note=note,
+    )
     excess = np.where(np.isfinite(off), off - bound, np.inf)
     if dtype.kind == "complex":
         excess = excess.max(-1)
@@ -172,7 +201,15 @@ def _worst(report: OutputReport, badness: np.ndarray, got: np.ndarray, want: np.
 
 
 def _largest(dtype: DType) -> float:
-    return 65504.0 if dtype is dt.F16 else 3.38e38 if dtype.name in ("f32", "bf16") else 1.79e308 if dtype.name == "f64" else 448.0
+    return (
+        65504.0
+        if dtype is dt.F16
+        else 3.38e38
+        if dtype.name in ("f32", "bf16")
+        else 1.79e308
+        if dtype.name == "f64"
+        else 448.0
+    )
 
 
 def _smallest(dtype: DType) -> float:
@@ -194,16 +231,23 @@ def _ulps(dtype: DType, g: np.ndarray, w: np.ndarray, finite: np.ndarray) -> flo
     if not finite.any():
         return 0.0
     _, exponent = np.frexp(np.abs(w[finite]))
-    return float((np.abs(g[finite] - w[finite]) / np.exp2(np.maximum(exponent - digits, least).astype(np.float64))).max())
+    return float(
+        (np.abs(g[finite] - w[finite]) / np.exp2(np.maximum(exponent - digits, least).astype(np.float64))).max()
+    )
 
 
-def compare_rows(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], dtypes: Mapping[str, DType], limit: Tolerance,
-                 names: Sequence[str]) -> tuple[bool, int]:  # fmt: skip
+def compare_rows(
+    got: Mapping[str, np.ndarray],
+    want: Mapping[str, np.ndarray],
+    dtypes: Mapping[str, DType],
+    limit: Tolerance,
+    names: Sequence[str],
+) -> tuple[bool, int]:
     """Whether detections agree as a set: (they do, rows without a partner).
 
-    The outputs ``names`` share their first axis, one row a detection; near-tied scores come in another order in any two runtimes, so
-    each row of the reference looks for a row of the result that is within the tolerance in all outputs. One row in fifty (at
-    least one) may be without a partner: scores at the very threshold.
+    The outputs ``names`` share their first axis, one row a detection; near-tied scores come in another order in any
+    two runtimes, so each row of the reference looks for a row of the result that is within the tolerance in all
+    outputs. One row in fifty (at least one) may be without a partner: scores at the very threshold.
     """
     ours, theirs, width = [], [], []
     for n in names:

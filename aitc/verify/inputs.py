@@ -12,14 +12,22 @@ from aitc.schedule.plan import DimSource, Port
 
 Arrays = dict[str, np.ndarray]
 
-_RANGES = {"u8": (0, 256), "i8": (-128, 128), "u4": (0, 16), "i4": (-8, 8), "u2": (0, 4), "i2": (-2, 2)}  # wider ones may be indices
+_RANGES = {
+    "u8": (0, 256),
+    "i8": (-128, 128),
+    "u4": (0, 16),
+    "i4": (-8, 8),
+    "u2": (0, 4),
+    "i2": (-2, 2),
+}  # wider ones may be indices
 
 
 def dim_choices(dims: Sequence[DimSource], inputs: Sequence[Port]) -> Iterator[dict[str, int]]:
-    """Sizes of all run-time dims (by C name) to verify at, best first; the caller takes the first that the reference accepts.
+    """Sizes of all run-time dims (by C name) to verify at, best first; the caller takes the first that the reference
+    accepts.
 
-    A hint (``--dim n=8`` hints, or the model's) wins; an image's height and width are 64 or 224, other dims small; then all at 1 and
-    at their lower bounds, for models whose symbolic dims work at one size only.
+    A hint (``--dim n=8`` hints, or the model's) wins; an image's height and width are 64 or 224, other dims small;
+    then all at 1 and at their lower bounds, for models whose symbolic dims work at one size only.
     """
     seen: list[dict[str, int]] = []
     images = {p.name for p in inputs if p.use == "image"}
@@ -51,12 +59,14 @@ def fit(size: int, d: DimSource) -> int:
 
 
 def random_inputs(inputs: Sequence[Port], dims: Mapping[str, int], seed: int = 0) -> Arrays:
-    """Arrays for all inputs by name. The same seed, names and dims give the same arrays everywhere, whatever the other inputs are."""
+    """Arrays for all inputs by name. The same seed, names and dims give the same arrays everywhere, whatever the other
+    inputs are."""
     return {p.name: random_array(p, tuple(dm.evaluate(d, dims) for d in p.shape), seed) for p in inputs}
 
 
 def random_array(port: Port, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """One input. Floats are normal, images in 0..1 with the smoothness of photographs, ids in range, masks start with ones."""
+    """One input. Floats are normal, images in 0..1 with the smoothness of photographs, ids in range, masks start with
+    ones."""
     rng = np.random.default_rng((seed, zlib.crc32(port.name.encode())))
     dtype = port.dtype
     if port.use.startswith("ids:"):
@@ -76,7 +86,8 @@ def random_array(port: Port, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 def _mask(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """1 for the first positions of the last axis, at least half of them, all of them in the first row: never an empty row."""
+    """1 for the first positions of the last axis, at least half of them, all of them in the first row: never an empty
+    row."""
     if not shape or 0 in shape:
         return np.ones(shape, np.int64)
     width = shape[-1]

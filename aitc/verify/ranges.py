@@ -1,4 +1,4 @@
-"""How large the values of a model get, measured with the reference: what ``--precision fp16`` has to leave in float32."""
+"""How large the values of a model get, by the reference: what ``--precision fp16`` has to leave in float32."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from aitc.verify.reference import NoReference, Reference, float_values
 LIMIT_BYTES = 1 << 31  # of a model file: beyond it the measurement would take longer than the compile
 
 
-def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0) -> dict[str, float]:
+def measured_ranges(
+    model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0
+) -> dict[str, float]:
     """The largest finite magnitude of each float value of the main graph, by ONNX name, on random inputs.
 
     Empty where there is no reference for the model: rules alone decide then.
@@ -36,7 +38,11 @@ def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, 
             values = reference.run(random_inputs(ports, dims, seed))
         except NoReference:
             continue
-        return {name: _largest(v) for name, v in values.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f" and v.size}
+        return {
+            name: _largest(v)
+            for name, v in values.items()
+            if isinstance(v, np.ndarray) and v.dtype.kind == "f" and v.size
+        }
     return {}
 
 

@@ -27,8 +27,8 @@ class NoReference(Exception):
 class Reference:
     """A model that can be run by an oracle. ``oracle`` says which one the last run used.
 
-    A model with bfloat16 anywhere is computed in float32 from end to end (onnxruntime's CPU has no bfloat16 kernels); inputs are
-    converted, outputs come back as float32.
+    A model with bfloat16 anywhere is computed in float32 from end to end (onnxruntime's CPU has no bfloat16 kernels);
+    inputs are converted, outputs come back as float32.
     """
 
     def __init__(self, model: str | Path | bytes | onnx.ModelProto, outputs: Sequence[str] = ()):
@@ -68,9 +68,12 @@ class Reference:
         except Exception as error:
             raise NoReference(f"onnxruntime: {self._why_not}; onnx.reference: {_first_line(error)}") from error
 
-    def spread(self, feeds: Mapping[str, np.ndarray], roundoff: float, plain: Mapping[str, Any], runs: int = 3) -> dict[str, np.ndarray]:
-        """By how much each output element moves when every weight and float input is moved by about one rounding: the model's own
-        amplification of rounding errors. Outputs that then change their shape are left out. Raises NoReference.
+    def spread(
+        self, feeds: Mapping[str, np.ndarray], roundoff: float, plain: Mapping[str, Any], runs: int = 3
+    ) -> dict[str, np.ndarray]:
+        """By how much each output element moves when every weight and float input is moved by about one rounding: the
+        model's own amplification of rounding errors. Outputs that then change their shape are left out. Raises
+        NoReference.
         """
         moved: dict[str, np.ndarray] = {}
         reshaped: set[str] = set()
@@ -96,7 +99,9 @@ class Reference:
         if self._session is None:
             options = ort.SessionOptions()
             options.log_severity_level = 4
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # fusions change the arithmetic
+            options.graph_optimization_level = (
+                ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+            )  # fusions change the arithmetic
             with tempfile.TemporaryDirectory(prefix="aitc-reference-") as folder:
                 source = self._source(Path(folder))
                 self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -105,7 +110,8 @@ class Reference:
         return dict(zip(self.outputs, results))
 
     def _source(self, folder: Path) -> str | bytes:
-        """What onnxruntime is to read: the user's file, or what became of it; over 2 GB that has to be a file with external data."""
+        """What onnxruntime is to read: the user's file, or what became of it; over 2 GB that has to be a file with
+        external data."""
         if self._proto is None:
             return str(self._path)
         if self._proto.ByteSize() < MESSAGE_BYTES:
@@ -164,7 +170,8 @@ def _first_line(error: Exception) -> str:
 
 
 def load_oracle() -> None:
-    """Imports onnxruntime now rather than at the first run: an interruption in the middle of an import is an ugly thing."""
+    """Imports onnxruntime now rather than at the first run: an interruption in the middle of an import is an ugly
+    thing."""
     import onnxruntime  # noqa: F401
 
 

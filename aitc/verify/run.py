@@ -1,4 +1,5 @@
-"""Runs a compiled model on fresh inputs beside the reference. The binary runs in a process of its own, so that a crash is a result."""
+"""Runs a compiled model on fresh inputs beside the reference. The binary runs in a process of its own, so that a crash
+is a result."""
 
 from __future__ import annotations
 
@@ -64,13 +65,16 @@ class Verification:
         worst = max(self.outputs, key=lambda o: o.rms_rel, default=None)
         if worst is None:
             return f"{self.status}: {self.reason}" if self.reason else self.status
-        text = f"max abs {worst.max_abs:.2e}, max rel {worst.max_rel:.2e}, cosine {worst.cosine:.7f} beside {self.oracle}"
+        text = (
+            f"max abs {worst.max_abs:.2e}, max rel {worst.max_rel:.2e}, cosine {worst.cosine:.7f} beside {self.oracle}"
+        )
         bad = [o.name for o in self.outputs if not o.ok]
         return f"{self.status}: {text}" + (f"; wrong: {', '.join(bad)}" if bad else "")
 
 
 def verify(subject: Subject, model: str | Path | bytes, seed: int = 0, feeds: Arrays | None = None) -> Verification:
-    """Compares the binary with the reference on inputs made from ``seed`` (or on ``feeds``), at two sizes where dims are symbolic.
+    """Compares the binary with the reference on inputs made from ``seed`` (or on ``feeds``), at two sizes where dims
+    are symbolic.
 
     Raises AitcError (RUNTIME) when the binary fails or crashes.
     """
@@ -80,16 +84,24 @@ def verify(subject: Subject, model: str | Path | bytes, seed: int = 0, feeds: Ar
         reference = Reference(model)
         trials = _trials(subject, reference, seed) if feeds is None else [Trial(seed, {}, feeds, reference.run(feeds))]
     except NoReference as none:
-        return Verification("not run", f"no reference: {none}", seed=seed, roundoff=subject.roundoff, depth=subject.depth)
-    done = Verification("passed", "", reference.oracle, seed, roundoff=subject.roundoff, depth=subject.depth, runs=len(trials))
+        return Verification(
+            "not run", f"no reference: {none}", seed=seed, roundoff=subject.roundoff, depth=subject.depth
+        )
+    done = Verification(
+        "passed", "", reference.oracle, seed, roundoff=subject.roundoff, depth=subject.depth, runs=len(trials)
+    )
     for trial in trials:
         got = run_binary(subject, trial.arrays)
         reports = judge(subject, reference, trial, got, limit)
         if not done.outputs or _badness(reports) > _badness(done.outputs):
             done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims)
     wrong = [o for o in done.outputs if not o.ok]
-    return replace(done, status="failed" if wrong else "passed", seconds=time.perf_counter() - start,
-                   reason=f"{len(wrong)} of {len(done.outputs)} outputs differ" if wrong else "")  # fmt: skip
+    return replace(
+        done,
+        status="failed" if wrong else "passed",
+        seconds=time.perf_counter() - start,
+        reason=f"{len(wrong)} of {len(done.outputs)} outputs differ" if wrong else "",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +146,8 @@ def _another(size: int, d: DimSource) -> int:
 def judge(
     subject: Subject, reference: Reference, trial: Trial, got: Mapping[str, np.ndarray], limit: Tolerance
 ) -> tuple[OutputReport, ...]:
-    """The reports of all outputs. What misses the plain tolerance is measured against how much the reference itself moves when its
-    numbers are moved by one rounding, and detections are compared as sets.
+    """The reports of all outputs. What misses the plain tolerance is measured against how much the reference itself
+    moves when its numbers are moved by one rounding, and detections are compared as sets.
     """
     want = trial.want
     types = {p.name: p.dtype for p in subject.outputs}
@@ -156,7 +168,9 @@ def judge(
         agree, alone = compare_rows(got, want, types, limit, group) if group else (False, 0)
         if agree and set(missed) <= set(group):
             for n in missed:
-                reports[n] = replace(reports[n], ok=True, note=f"agrees as a set of detections, {alone} of {rows[0]} without a partner")
+                reports[n] = replace(
+                    reports[n], ok=True, note=f"agrees as a set of detections, {alone} of {rows[0]} without a partner"
+                )
     return tuple(reports.values())
 
 
@@ -174,7 +188,13 @@ def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:
     """Runs the executable on ``arrays`` and returns its outputs by name. Raises AitcError (RUNTIME)."""
     with tempfile.TemporaryDirectory(prefix="aitc-run-") as folder:
         place = Path(folder)
-        command = [str(subject.folder / subject.name), "--output-dir", str(place / "out"), "--device", str(subject.device)]
+        command = [
+            str(subject.folder / subject.name),
+            "--output-dir",
+            str(place / "out"),
+            "--device",
+            str(subject.device),
+        ]
         for i, port in enumerate(subject.inputs):
             save(place / f"{i}.npy", arrays[port.name])
             command += ["--input", f"{port.name}={place / f'{i}.npy'}"]
@@ -188,16 +208,23 @@ def file_name(name: str) -> str:
 
 
 def run_executable(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
-    """Runs ``command`` and returns its stdout. Raises AitcError (RUNTIME) with what it said, its signal, or that it took too long."""
+    """Runs ``command`` and returns its stdout. Raises AitcError (RUNTIME) with what it said, its signal, or that it
+    took too long."""
     try:
-        done = subprocess.run(list(command), capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+        done = subprocess.run(
+            list(command), capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False
+        )
     except subprocess.TimeoutExpired:
-        raise AitcError(Diagnostic("R04", f"{Path(command[0]).name} did not finish within {timeout_s:.0f} s"), Exit.RUNTIME) from None
+        raise AitcError(
+            Diagnostic("R04", f"{Path(command[0]).name} did not finish within {timeout_s:.0f} s"), Exit.RUNTIME
+        ) from None
     except OSError as error:
         raise AitcError(Diagnostic("R01", f"{command[0]} cannot be run: {error.strerror}"), Exit.RUNTIME) from error
     if done.returncode < 0:
         what = signal.Signals(-done.returncode).name
-        raise AitcError(Diagnostic("R05", f"{Path(command[0]).name} was ended by {what}", detail=_tail(done.stderr)), Exit.RUNTIME)
+        raise AitcError(
+            Diagnostic("R05", f"{Path(command[0]).name} was ended by {what}", detail=_tail(done.stderr)), Exit.RUNTIME
+        )
     if done.returncode:
         raise AitcError(Diagnostic("R03", f"{Path(command[0]).name} failed", detail=_tail(done.stderr)), Exit.RUNTIME)
     return done.stdout

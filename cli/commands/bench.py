@@ -23,9 +23,18 @@ from .. import options as flags
 @click.option("--launches", is_flag=True, help="Also the time of each launch.")
 @click.option("--device", type=int, help="Number of the GPU. Default: AITC_DEVICE, else 0.")
 @flags.json_flag
-def command(output: Path, name: str, iters: int, warmup: int, dims: tuple[tuple[str, int | tuple[int, int]], ...], launches: bool,
-            device: int | None, as_json: bool) -> int:  # fmt: skip
-    """Time the model in OUTPUT (the -o of compile) on random inputs: percentiles of the latency, and the time of each launch."""
+def command(
+    output: Path,
+    name: str,
+    iters: int,
+    warmup: int,
+    dims: tuple[tuple[str, int | tuple[int, int]], ...],
+    launches: bool,
+    device: int | None,
+    as_json: bool,
+) -> int:
+    """Time the model in OUTPUT (the -o of compile) on random inputs: percentiles of the latency, and the time of each
+    launch."""
     from aitc.report import find_report
     from aitc.verify.run import run_executable
 

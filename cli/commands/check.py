@@ -21,7 +21,8 @@ from ..render import Display, defect, diagnostic_json, print_diagnostics
 @flags.json_flag
 @flags.talk
 def command(models: tuple[Path, ...], as_json: bool, verbose: bool, quiet: bool, **given: Any) -> int:
-    """Say whether each of MODELS can be compiled, and if not, list all its problems. Runs the stages up to emit; needs no compiler.
+    """Say whether each of MODELS can be compiled, and if not, list all its problems. Runs the stages up to emit; needs
+    no compiler.
 
     The exit code is that of the first model that cannot be.
     """
@@ -47,7 +48,9 @@ def command(models: tuple[Path, ...], as_json: bool, verbose: bool, quiet: bool,
             continue
         assert result.plan is not None
         targets = [t.name for t in result.targets]
-        answers.append({"model": str(model), "ok": True, "exit": 0, "targets": targets, "launches": len(result.plan.launches)})
+        answers.append(
+            {"model": str(model), "ok": True, "exit": 0, "targets": targets, "launches": len(result.plan.launches)}
+        )
         if not as_json:
             print(f"{model}: yes, {len(result.plan.launches)} launches on {', '.join(targets)}")
     if as_json:

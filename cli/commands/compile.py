@@ -22,24 +22,49 @@ if TYPE_CHECKING:
 
 @click.command("compile", short_help="ONNX model to binary, verified")
 @click.argument("model", type=flags.MODEL)
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder for the result.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("out"),
+    show_default=True,
+    help="Folder for the result.",
+)
 @click.option("--name", default="", help="Name of library and functions. Default: the model's file name.")
 @flags.model_flags
-@click.option("--weights", type=click.Choice(("embed", "file")), default="embed", show_default=True,
-              help="Weights inside the library, or in NAME.weights beside it, memory-mapped.")  # fmt: skip
-@click.option("--isa", "isas", multiple=True, type=click.Choice(("avx2", "avx512", "native")),
-              help="Instruction sets of cpu code. Default: avx2 and avx512, chosen at load.")  # fmt: skip
-@click.option("--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or no reference to verify with.")
+@click.option(
+    "--weights",
+    type=click.Choice(("embed", "file")),
+    default="embed",
+    show_default=True,
+    help="Weights inside the library, or in NAME.weights beside it, memory-mapped.",
+)
+@click.option(
+    "--isa",
+    "isas",
+    multiple=True,
+    type=click.Choice(("avx2", "avx512", "native")),
+    help="Instruction sets of cpu code. Default: avx2 and avx512, chosen at load.",
+)
+@click.option(
+    "--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or no reference to verify with."
+)
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
 @click.option("--bisect", is_flag=True, help="On a mismatch name the first ONNX node whose value differs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs for verification.")
-@click.option("--stop-after", type=click.Choice(flags.STAGES), default=flags.STAGES[-1],
-              help="Do the stages up to this one; --output is then left alone, see --dump.")  # fmt: skip
+@click.option(
+    "--stop-after",
+    type=click.Choice(flags.STAGES),
+    default=flags.STAGES[-1],
+    help="Do the stages up to this one; --output is then left alone, see --dump.",
+)
 @flags.dump_flag
 @flags.jobs_flag
 @flags.json_flag
 @flags.talk
-def command(model: Path, as_json: bool, verbose: bool, quiet: bool, require_verify: bool, no_verify: bool, **given: Any) -> int:
+def command(
+    model: Path, as_json: bool, verbose: bool, quiet: bool, require_verify: bool, no_verify: bool, **given: Any
+) -> int:
     """Compile MODEL (an .onnx file) into a self-contained library, executable and C header.
 
     \b
@@ -75,7 +100,9 @@ def mismatch(name: str, v: Verification) -> Diagnostic:
     for o in v.outputs:
         if not o.ok:
             worst = f"; worst at {list(o.where)}: {o.got}, the reference's is {o.want}" if o.where else ""
-            detail.append(f"{o.name} {o.dtype}{list(o.shape)}: {o.note or f'{o.wrong} of {o.elements} elements differ'}{worst}")
+            detail.append(
+                f"{o.name} {o.dtype}{list(o.shape)}: {o.note or f'{o.wrong} of {o.elements} elements differ'}{worst}"
+            )
     way_out = v.first_difference or "compile with --bisect: it names the first node that differs"
     return Diagnostic("V01", f"{name} does not match the reference ({v.oracle})", (), "verify", tuple(detail), way_out)
 
@@ -96,9 +123,12 @@ def lines(result: Result) -> list[str]:
     files = ", ".join([*report["files"], f"{report['name']}.json", "src/"])
     launches, kernels = len(report["launches"]), report["kernels"]["files"]
     types = Counter(node["dtype"] for node in report["nodes"])
-    ran = f" ({', '.join(f'{n} nodes in {t}' for t, n in types.most_common())})" if report["precision"] != "model" else ""
+    ran = (
+        f" ({', '.join(f'{n} nodes in {t}' for t, n in types.most_common())})" if report["precision"] != "model" else ""
+    )
+    targets = ", ".join(report["targets"])
     return [
         f"{result.output}: {files}",
-        f"{', '.join(report['targets'])}, precision {report['precision']}{ran}: {launches} launches, {kernels} kernel files",
+        f"{targets}, precision {report['precision']}{ran}: {launches} launches, {kernels} kernel files",
         f"verification {result.verification}",
     ]

@@ -19,7 +19,9 @@ def targets() -> Rows:
     from aitc.targets.target import all_targets
 
     here = {d.target for d in devices()} | {"cpu"}
-    rows = [(t.name, t.api, t.arch, ", ".join(t.aliases), "yes" if t.name in here else "", t.doc) for t in all_targets()]
+    rows = [
+        (t.name, t.api, t.arch, ", ".join(t.aliases), "yes" if t.name in here else "", t.doc) for t in all_targets()
+    ]
     return ("name", "api", "arch", "also called", "here", "what"), rows
 
 
@@ -28,7 +30,10 @@ def ops() -> Rows:
     from aitc.registry import load
 
     load("aitc.ops")
-    rows = [(domain or "ai.onnx", op, ", ".join(str(i.since) for i in versions)) for (domain, op), versions in sorted(IMPORTERS.items())]
+    rows = [
+        (domain or "ai.onnx", op, ", ".join(str(i.since) for i in versions))
+        for (domain, op), versions in sorted(IMPORTERS.items())
+    ]
     return ("domain", "operator", "forms since opset"), rows
 
 
@@ -46,7 +51,8 @@ def kernels() -> Rows:
 
     load("aitc.kernels")
     return ("name", "requires", "for", "what"), [
-        (k.name, ", ".join(sorted(k.requires)), ", ".join(sorted(k.anchors)) or "pointwise and copies", _first(k.doc)) for k in KERNELS
+        (k.name, ", ".join(sorted(k.requires)), ", ".join(sorted(k.anchors)) or "pointwise and copies", _first(k.doc))
+        for k in KERNELS
     ]
 
 
@@ -56,7 +62,9 @@ def rules() -> Rows:
 
     load("aitc.rules")
     return ("stage", "name", "looks at", "what"), [
-        (stage, r.name, ", ".join(r.anchors), _first(r.doc)) for stage, rs in (("simplify", SIMPLIFY), ("fuse", FUSE)) for r in rs
+        (stage, r.name, ", ".join(r.anchors), _first(r.doc))
+        for stage, rs in (("simplify", SIMPLIFY), ("fuse", FUSE))
+        for r in rs
     ]
 
 
@@ -72,7 +80,8 @@ def toolchains() -> Rows:
     from aitc.build.toolchain import found_tools
 
     return ("tool", "version", "path", "found by", "for"), [
-        (name, t.version if t else "not found", t.path if t else "", t.origin if t else "", use) for name, t, use in found_tools()
+        (name, t.version if t else "not found", t.path if t else "", t.origin if t else "", use)
+        for name, t, use in found_tools()
     ]
 
 
@@ -91,9 +100,16 @@ def stages() -> Rows:
 WIDEST = 48  # characters of a column, but the last
 
 LISTS: dict[str, Callable[[], Rows]] = {
-    "targets": targets, "ops": ops, "core": core, "kernels": kernels, "rules": rules, "passes": passes, "stages": stages,
-    "toolchains": toolchains, "settings": settings,
-}  # fmt: skip
+    "targets": targets,
+    "ops": ops,
+    "core": core,
+    "kernels": kernels,
+    "rules": rules,
+    "passes": passes,
+    "stages": stages,
+    "toolchains": toolchains,
+    "settings": settings,
+}
 
 
 def _cut(text: str, width: int) -> str:
@@ -108,13 +124,16 @@ def _first(doc: str) -> str:
 @click.argument("what", type=click.Choice(tuple(LISTS)))
 @flags.json_flag
 def command(what: str, as_json: bool) -> int:
-    """List what aitc knows: targets, ONNX operators, core operators, kernels, rules, passes, toolchains found, settings."""
+    """List what aitc knows: targets, ONNX operators, core operators, kernels, rules, passes, toolchains found,
+    settings."""
     columns, rows = LISTS[what]()
     if as_json:
         print(json.dumps([dict(zip(columns, row)) for row in rows], indent=2))
         return int(Exit.OK)
     last = len(columns) - 1
-    widths = [min(max(len(row[i]) for row in [columns, *rows]), WIDEST if i < last else 10**6) for i in range(len(columns))]
+    widths = [
+        min(max(len(row[i]) for row in [columns, *rows]), WIDEST if i < last else 10**6) for i in range(len(columns))
+    ]
     for row in [columns, *rows]:
         print("  ".join(_cut(cell, w).ljust(w) for cell, w in zip(row, widths)).rstrip())
     return int(Exit.OK)

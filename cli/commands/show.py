@@ -24,8 +24,11 @@ from ..render import Display
 @flags.model_flags
 @flags.json_flag
 @flags.talk
-def command(model: Path, stage: str, statistics: bool, wanted: str, as_json: bool, verbose: bool, quiet: bool, **given: Any) -> int:
-    """Print MODEL as it is after a stage. The text of import to layout parses back; plan is JSON; emit is the generated code."""
+def command(
+    model: Path, stage: str, statistics: bool, wanted: str, as_json: bool, verbose: bool, quiet: bool, **given: Any
+) -> int:
+    """Print MODEL as it is after a stage. The text of import to layout parses back; plan is JSON; emit is the
+    generated code."""
     from aitc import describe
     from aitc.pipeline import Options, compile
 

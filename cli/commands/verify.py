@@ -22,14 +22,29 @@ from .compile import mismatch
 @click.argument("output", type=click.Path(path_type=Path), default=Path("out"))
 @click.option("--name", default="", help="Which model, where OUTPUT holds several.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the random inputs.")
-@click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Seeds to try, one after another.")
-@click.option("--feed", "feeds", multiple=True, metavar="NAME=FILE.npy", help="Compare on this input instead of a random one.")
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Seeds to try, one after another."
+)
+@click.option(
+    "--feed", "feeds", multiple=True, metavar="NAME=FILE.npy", help="Compare on this input instead of a random one."
+)
 @click.option("--device", type=int, help="Number of the GPU. Default: AITC_DEVICE, else 0.")
 @flags.json_flag
 @flags.talk
-def command(model: Path, output: Path, name: str, seed: int, runs: int, feeds: tuple[str, ...], device: int | None, as_json: bool,
-            verbose: bool, quiet: bool) -> int:  # fmt: skip
-    """Compare the binary in OUTPUT (the -o of compile) with what onnxruntime computes for MODEL, on fresh random inputs."""
+def command(
+    model: Path,
+    output: Path,
+    name: str,
+    seed: int,
+    runs: int,
+    feeds: tuple[str, ...],
+    device: int | None,
+    as_json: bool,
+    verbose: bool,
+    quiet: bool,
+) -> int:
+    """Compare the binary in OUTPUT (the -o of compile) with what onnxruntime computes for MODEL, on fresh random
+    inputs."""
     from aitc.report import find_report, subject_of, verification_json
     from aitc.verify.reference import load_oracle
     from aitc.verify.run import verify
@@ -44,26 +59,35 @@ def command(model: Path, output: Path, name: str, seed: int, runs: int, feeds: t
     absent = [v for v in answers if v.status == "not run"]
     code = Exit.VERIFY if failed or absent else Exit.OK
     if as_json:
-        print(json.dumps({"ok": code is Exit.OK, "exit": int(code), "runs": [verification_json(v) for v in answers]}, indent=2))
+        print(
+            json.dumps(
+                {"ok": code is Exit.OK, "exit": int(code), "runs": [verification_json(v) for v in answers]}, indent=2
+            )
+        )
     else:
         for v in answers:
             print(f"seed {v.seed}: {v}")
     if failed:
         print_diagnostics((mismatch(subject.name, failed[0]),))
     elif absent:
-        print_diagnostics((Diagnostic("V02", f"{subject.name} could not be verified: {absent[0].reason}", stage="verify"),))
+        print_diagnostics(
+            (Diagnostic("V02", f"{subject.name} could not be verified: {absent[0].reason}", stage="verify"),)
+        )
     return int(code)
 
 
 def _read_feeds(feeds: tuple[str, ...], names: list[str]) -> dict[str, np.ndarray] | None:
-    """The arrays of --feed NAME=FILE; None without any. Raises AitcError when one is missing, unknown or not an .npy file."""
+    """The arrays of --feed NAME=FILE; None without any. Raises AitcError when one is missing, unknown or not an .npy
+    file."""
     if not feeds:
         return None
     given: dict[str, np.ndarray] = {}
     for text in feeds:
         name, _, path = text.rpartition("=")
         if name not in names:
-            raise AitcError(Diagnostic("C02", f"the model has no input {name!r}", help=f"inputs: {', '.join(names)}"), Exit.USAGE)
+            raise AitcError(
+                Diagnostic("C02", f"the model has no input {name!r}", help=f"inputs: {', '.join(names)}"), Exit.USAGE
+            )
         try:
             given[name] = np.load(path, allow_pickle=False)
         except (OSError, ValueError) as error:

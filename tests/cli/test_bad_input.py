@@ -74,7 +74,9 @@ def bad_attribute(model: onnx.ModelProto) -> None:
 
 def missing_data(path: Path) -> None:
     model = small_model()
-    onnx.save(model, path, save_as_external_data=True, all_tensors_to_one_file=True, location="weights.bin", size_threshold=0)
+    onnx.save(
+        model, path, save_as_external_data=True, all_tensors_to_one_file=True, location="weights.bin", size_threshold=0
+    )
     (path.parent / "weights.bin").unlink()
 
 
@@ -96,7 +98,12 @@ CASES: dict[str, tuple[Maker, Exit, str, str]] = {
     # name: (how the file is made, exit code, error code, words of the message)
     "empty": (raw(b""), Exit.MODEL, "I02", "empty"),
     "text": (raw(b"this is no model\n" * 20), Exit.MODEL, "I02", "not an ONNX"),
-    "git lfs pointer": (raw(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"), Exit.MODEL, "I02", "not an ONNX"),
+    "git lfs pointer": (
+        raw(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"),
+        Exit.MODEL,
+        "I02",
+        "not an ONNX",
+    ),
     "truncated": (truncated, Exit.MODEL, "I02", "truncated"),
     "cycle": (saved(cycle), Exit.MODEL, "I03", "cycle"),
     "dangling": (saved(dangling), Exit.MODEL, "I03", "nobody"),
@@ -124,7 +131,9 @@ def test_bad_models(aitc: Aitc, tmp_path: Path, case: str) -> None:
     assert words in done.err
     assert done.out == ""
     assert not out.exists()
-    left = {p for p in tmp_path.rglob("*") if p.parent.name != "tmp" or not p.name.startswith(".")}  # dot files there are onnxruntime's
+    left = {
+        p for p in tmp_path.rglob("*") if p.parent.name != "tmp" or not p.name.startswith(".")
+    }  # dot files there are onnxruntime's
     assert left - before <= {out.parent, tmp_path / "tmp"}
 
 
@@ -176,7 +185,9 @@ def test_no_compiler(aitc: Aitc, small: Path, tmp_path: Path) -> None:
 
 def test_compiler_that_fails(aitc: Aitc, small: Path, tmp_path: Path) -> None:
     fake = tmp_path / "cxx"
-    fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "fake 1.0" && exit 0\necho "fatal error: no" >&2\nexit 1\n')
+    fake.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo "fake 1.0" && exit 0\necho "fatal error: no" >&2\nexit 1\n'
+    )
     fake.chmod(0o755)
     done = aitc("compile", small, "-t", "cpu", "-o", "out", env={"CXX": str(fake)})
     assert done.code == Exit.TOOLCHAIN
@@ -191,31 +202,49 @@ def test_no_space(small: Path, tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    command = [sys.executable, "-B", "-m", "aitc_cli", "compile", str(small), "-t", "cpu", "--dump", "d", "--stop-after", "import"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, preexec_fn=limit)
+    command = [
+        sys.executable,
+        "-B",
+        "-m",
+        "aitc_cli",
+        "compile",
+        str(small),
+        "-t",
+        "cpu",
+        "--dump",
+        "d",
+        "--stop-after",
+        "import",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, preexec_fn=limit
+    )
     assert done.returncode == Exit.IO
     assert "error[O02]" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["compile"], "MODEL"),
-    (["compile", "small.onnx", "--dim", "batch"], "batch"),
-    (["compile", "small.onnx", "--dim", "batch=0..x"], "batch=0..x"),
-    (["compile", "small.onnx", "--dim", "batch=8..2"], "batch=8..2"),
-    (["compile", "small.onnx", "--dim", "bath=8"], "batch"),
-    (["compile", "small.onnx", "--input", "z=1,4"], "x"),
-    (["compile", "small.onnx", "--input", "x=1,5"], "x"),
-    (["compile", "small.onnx", "--input", "x"], "SIZE"),
-    (["compile", "small.onnx", "--target", "h900"], "h200"),
-    (["compile", "small.onnx", "--target", "cpu", "--target", "h200"], "API"),
-    (["compile", "small.onnx", "--precision", "fp7"], "fp16"),
-    (["compile", "small.onnx", "--jobs", "0"], "jobs"),
-    (["compile", "small.onnx", "--require-verify", "--no-verify"], "exclude"),
-    (["frob"], "frob"),
-    (["list", "things"], "targets"),
-    (["explain", "Q99"], "B01"),
-    (["show", "small.onnx", "--stage", "emit", "--file", "nope.cpp"], "nope.cpp"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compile"], "MODEL"),
+        (["compile", "small.onnx", "--dim", "batch"], "batch"),
+        (["compile", "small.onnx", "--dim", "batch=0..x"], "batch=0..x"),
+        (["compile", "small.onnx", "--dim", "batch=8..2"], "batch=8..2"),
+        (["compile", "small.onnx", "--dim", "bath=8"], "batch"),
+        (["compile", "small.onnx", "--input", "z=1,4"], "x"),
+        (["compile", "small.onnx", "--input", "x=1,5"], "x"),
+        (["compile", "small.onnx", "--input", "x"], "SIZE"),
+        (["compile", "small.onnx", "--target", "h900"], "h200"),
+        (["compile", "small.onnx", "--target", "cpu", "--target", "h200"], "API"),
+        (["compile", "small.onnx", "--precision", "fp7"], "fp16"),
+        (["compile", "small.onnx", "--jobs", "0"], "jobs"),
+        (["compile", "small.onnx", "--require-verify", "--no-verify"], "exclude"),
+        (["frob"], "frob"),
+        (["list", "things"], "targets"),
+        (["explain", "Q99"], "B01"),
+        (["show", "small.onnx", "--stage", "emit", "--file", "nope.cpp"], "nope.cpp"),
+    ],
+)
 def test_wrong_arguments(aitc: Aitc, small: Path, arguments: list[str], words: str) -> None:
     done = aitc(*arguments, env={"AITC_TARGET": "cpu"})
     assert done.code == Exit.USAGE, done.err
@@ -230,7 +259,12 @@ def test_wrong_settings(aitc: Aitc, small: Path, jobs: str) -> None:
 
 
 def test_outputs_that_are_none(aitc: Aitc, small: Path, tmp_path: Path) -> None:
-    for arguments in (["verify", small, "nowhere"], ["bench", "nowhere"], ["verify", small, tmp_path], ["bench", tmp_path]):
+    for arguments in (
+        ["verify", small, "nowhere"],
+        ["bench", "nowhere"],
+        ["verify", small, tmp_path],
+        ["bench", tmp_path],
+    ):
         done = aitc(*arguments)
         assert done.code == Exit.IO and "error[O03]" in done.err
 
@@ -252,7 +286,10 @@ def test_a_defect_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_out_of_memory_and_disk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from aitc_cli import main
 
-    for error, words in ((MemoryError(), "out of memory"), (OSError(28, "No space left on device", "/x"), "free some space")):
+    for error, words in (
+        (MemoryError(), "out of memory"),
+        (OSError(28, "No space left on device", "/x"), "free some space"),
+    ):
 
         def broken(*_: object, error: BaseException = error, **__: object) -> None:
             raise error

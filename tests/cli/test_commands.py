@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with small.onnx and its binary in out/, compiled with --json (the answer is in answer.json) and --dump."""
+    """A folder with small.onnx and its binary in out/; answer.json is what --json printed, dump/ what --dump wrote."""
     folder = tmp_path_factory.mktemp("built")
     onnx.save(small_model(), folder / "small.onnx")
     flags = ["-t", "cpu", "--json", "--dump", "dump", "-o", "out", "--dim", "batch=1..9"]
@@ -45,7 +45,17 @@ def test_json_of_compile(built: Path) -> None:
     assert [(d["model_name"], d["lo"], d["hi"]) for d in report["dims"]] == [("batch", 1, 9)]
     assert report["verification"]["status"] == "passed" and report["verification"]["runs"] == 2
     assert report["verification"]["oracle"].startswith("onnxruntime")
-    assert list(report["seconds"]) == ["import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify"]
+    assert list(report["seconds"]) == [
+        "import",
+        "simplify",
+        "fuse",
+        "layout",
+        "schedule",
+        "plan",
+        "emit",
+        "build",
+        "verify",
+    ]
     nodes = " ".join(n for launch in report["launches"] for n in launch["nodes"])
     assert all(name in nodes for name in ("product", "sum", "clamp"))
     assert report["files"]["libsmall.so"] == (built / "out" / "libsmall.so").stat().st_size
@@ -53,7 +63,15 @@ def test_json_of_compile(built: Path) -> None:
 
 def test_dump_has_every_stage(built: Path) -> None:
     names = {p.name for p in (built / "dump").iterdir()}
-    wanted = {"01-import.txt", "02-simplify.txt", "03-fuse.txt", "03-fuse.rules.txt", "04-layout.txt", "05-schedule.txt", "06-plan.json"}
+    wanted = {
+        "01-import.txt",
+        "02-simplify.txt",
+        "03-fuse.txt",
+        "03-fuse.rules.txt",
+        "04-layout.txt",
+        "05-schedule.txt",
+        "06-plan.json",
+    }
     wanted |= {"07-emit", "08-build.log", "09-verify.json"}
     assert wanted <= names
     assert (built / "dump" / "07-emit" / "model.cpp").read_text() == (built / "out" / "src" / "model.cpp").read_text()
@@ -91,7 +109,9 @@ def test_verify_against_another_model_is_a_mismatch(aitc: Aitc, built: Path, tmp
     assert answer["ok"] is False and answer["exit"] == Exit.VERIFY
 
 
-@pytest.mark.parametrize("array", [np.ones((3, 5), np.float32), np.ones((3, 4), np.float64), np.ones((10, 4), np.float32)])
+@pytest.mark.parametrize(
+    "array", [np.ones((3, 5), np.float32), np.ones((3, 4), np.float64), np.ones((10, 4), np.float32)]
+)
 def test_verify_with_an_input_that_does_not_fit(aitc: Aitc, built: Path, tmp_path: Path, array: np.ndarray) -> None:
     np.save(tmp_path / "bad.npy", array)
     done = aitc("verify", "small.onnx", "out", "--feed", f"x={tmp_path / 'bad.npy'}", cwd=built)
@@ -108,10 +128,18 @@ def test_bench(aitc: Aitc, built: Path) -> None:
     assert aitc("bench", "out", "--dim", "batch=77", cwd=built).code == Exit.RUNTIME
 
 
-@pytest.mark.parametrize(("stage", "words"), [
-    ("import", "MatMul"), ("simplify", "MatMul"), ("fuse", "MatMul"), ("layout", "MatMul"), ("schedule", "product"), ("plan", '"launches"'),
-    ("emit", "model.cpp"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("import", "MatMul"),
+        ("simplify", "MatMul"),
+        ("fuse", "MatMul"),
+        ("layout", "MatMul"),
+        ("schedule", "product"),
+        ("plan", '"launches"'),
+        ("emit", "model.cpp"),
+    ],
+)
 def test_show(aitc: Aitc, small: Path, stage: str, words: str) -> None:
     done = aitc("show", small, "--stage", stage, "-t", "cpu")
     assert done.code == 0 and words in done.out and done.err == ""
@@ -126,7 +154,9 @@ def test_check(aitc: Aitc, small: Path) -> None:
     assert answer["models"][0]["targets"] == ["cpu"]
 
 
-@pytest.mark.parametrize("what", ["targets", "ops", "core", "kernels", "rules", "passes", "stages", "toolchains", "settings"])
+@pytest.mark.parametrize(
+    "what", ["targets", "ops", "core", "kernels", "rules", "passes", "stages", "toolchains", "settings"]
+)
 def test_list(aitc: Aitc, what: str) -> None:
     rows = json.loads(aitc("list", what, "--json").out)
     done = aitc("list", what)
@@ -199,14 +229,29 @@ def test_what_else_is_in_the_output_folder_stays(aitc: Aitc, small: Path, tmp_pa
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("seconds", [0.3, 0.7, 1.5, 3.0])
 def test_interruption_leaves_nothing(tmp_path: Path, how: signal.Signals, seconds: float) -> None:
-    layers = [oh.make_node("Conv", [f"v{i}", "w"], [f"v{i + 1}"], pads=[1 + i % 2] * 4, dilations=[1 + i % 2] * 2) for i in range(8)]
-    graph = oh.make_graph(layers, "g", [oh.make_tensor_value_info("v0", 1, [1, 8, 32, 32])], [oh.make_tensor_value_info("v8", 1, None)],
-                          [nh.from_array(np.ones((8, 8, 3, 3), np.float32), "w")])  # fmt: skip
+    layers = [
+        oh.make_node("Conv", [f"v{i}", "w"], [f"v{i + 1}"], pads=[1 + i % 2] * 4, dilations=[1 + i % 2] * 2)
+        for i in range(8)
+    ]
+    graph = oh.make_graph(
+        layers,
+        "g",
+        [oh.make_tensor_value_info("v0", 1, [1, 8, 32, 32])],
+        [oh.make_tensor_value_info("v8", 1, None)],
+        [nh.from_array(np.ones((8, 8, 3, 3), np.float32), "w")],
+    )
     onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     command = [sys.executable, "-m", "aitc_cli", "compile", "m.onnx", "-t", "cpu", "-o", "sub/out"]
     env = environment(tmp_path, AITC_CACHE_DIR=str(tmp_path / "cache"))
-    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     time.sleep(seconds)
     os.killpg(process.pid, how)  # as a terminal does
     _, err = process.communicate(timeout=60)

@@ -51,7 +51,8 @@ def test_wheel_has_everything_and_no_package_named_cli(source: Path, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.cuda
 def test_nvcc_comes_with_the_extra(source: Path, tmp_path: Path) -> None:
-    """An empty virtual environment, the machine's own nvcc hidden: `pip install aitc[cuda]` is all that a CUDA build needs."""
+    """An empty virtual environment, the machine's own nvcc hidden: `pip install aitc[cuda]` is all that a CUDA build
+    needs."""
     venv = tmp_path / "venv"
     run(sys.executable, "-m", "venv", venv)
     run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{source}[cuda]")

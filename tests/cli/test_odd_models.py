@@ -32,7 +32,9 @@ def graph_model(
 def nan_weights() -> onnx.ModelProto:
     w = np.ones((4, 3), np.float32)
     w[1, 2], w[0, 0] = np.nan, np.inf
-    return graph_model([oh.make_node("Mul", ["x", "w"], ["m"]), oh.make_node("Add", ["m", "x"], ["y"])], {"x": [4, 3]}, ["y"], {"w": w})
+    return graph_model(
+        [oh.make_node("Mul", ["x", "w"], ["m"]), oh.make_node("Add", ["m", "x"], ["y"])], {"x": [4, 3]}, ["y"], {"w": w}
+    )
 
 
 def zero_size() -> onnx.ModelProto:
@@ -42,11 +44,15 @@ def zero_size() -> onnx.ModelProto:
 
 def empty_sum() -> onnx.ModelProto:
     """A product over no elements is zero."""
-    return graph_model([oh.make_node("MatMul", ["x", "w"], ["y"])], {"x": [2, 0]}, ["y"], {"w": np.ones((0, 3), np.float32)})
+    return graph_model(
+        [oh.make_node("MatMul", ["x", "w"], ["y"])], {"x": [2, 0]}, ["y"], {"w": np.ones((0, 3), np.float32)}
+    )
 
 
 def an_input_is_an_output() -> onnx.ModelProto:
-    return graph_model([oh.make_node("Identity", ["x"], ["y"]), oh.make_node("Relu", ["x"], ["z"])], {"x": [2, 3]}, ["y", "z"])
+    return graph_model(
+        [oh.make_node("Identity", ["x"], ["y"]), oh.make_node("Relu", ["x"], ["z"])], {"x": [2, 3]}, ["y", "z"]
+    )
 
 
 def constant_output() -> onnx.ModelProto:
@@ -55,7 +61,11 @@ def constant_output() -> onnx.ModelProto:
 
 
 def same_output_twice() -> onnx.ModelProto:
-    nodes = [oh.make_node("Abs", ["x"], ["a"]), oh.make_node("Identity", ["a"], ["b"]), oh.make_node("Identity", ["a"], ["c"])]
+    nodes = [
+        oh.make_node("Abs", ["x"], ["a"]),
+        oh.make_node("Identity", ["a"], ["b"]),
+        oh.make_node("Identity", ["a"], ["c"]),
+    ]
     return graph_model(nodes, {"x": [5]}, ["a", "b", "c"])
 
 
@@ -65,7 +75,9 @@ def scalars() -> onnx.ModelProto:
 
 def names_from_hell() -> onnx.ModelProto:
     a, b, c = 'in/put:0 "quoted" */', "{json: [1]}\\", "out/put:0;ä"
-    return graph_model([oh.make_node("Relu", [a], [b], name="//*?"), oh.make_node("Neg", [b], [c], name='"')], {a: [3]}, [c])
+    return graph_model(
+        [oh.make_node("Relu", [a], [b], name="//*?"), oh.make_node("Neg", [b], [c], name='"')], {a: [3]}, [c]
+    )
 
 
 def unnamed_nodes() -> onnx.ModelProto:
@@ -92,9 +104,19 @@ def no_nodes_but_a_view() -> onnx.ModelProto:
 
 
 MODELS = [
-    nan_weights, zero_size, empty_sum, an_input_is_an_output, constant_output, same_output_twice, scalars, names_from_hell,
-    unnamed_nodes, initializer_is_also_an_input, half, no_nodes_but_a_view,
-]  # fmt: skip
+    nan_weights,
+    zero_size,
+    empty_sum,
+    an_input_is_an_output,
+    constant_output,
+    same_output_twice,
+    scalars,
+    names_from_hell,
+    unnamed_nodes,
+    initializer_is_also_an_input,
+    half,
+    no_nodes_but_a_view,
+]
 
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda f: f.__name__)

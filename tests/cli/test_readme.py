@@ -29,7 +29,9 @@ def command_before(language: str) -> str:
 
 def shell(command: str, folder: Path) -> str:
     own = environment(folder, AITC_ISA="", PATH=f"{Path(sys.executable).parent}:{environment(folder)['PATH']}")
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=folder, env=own, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command], cwd=folder, env=own, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -66,7 +68,8 @@ def test_python(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "file", "output"), [("c", "main.c", r"-?\d"), ("cpp", "main.cpp", r"resnet takes x for cpu\n50 logits")]
+    ("language", "file", "output"),
+    [("c", "main.c", r"-?\d"), ("cpp", "main.cpp", r"resnet takes x for cpu\n50 logits")],
 )
 def test_programs(place: Path, language: str, file: str, output: str) -> None:
     (block,) = blocks(language)

@@ -44,7 +44,8 @@ def modules() -> list[Path]:
 
 
 def imports(path: Path) -> Iterator[tuple[str, int, bool]]:
-    """(dotted name, line, whether it is only for type checkers) of every import in the file, those inside functions too."""
+    """(dotted name, line, whether it is only for type checkers) of every import in the file, those inside functions
+    too."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     typing_only = {
         id(inner)
@@ -59,7 +60,9 @@ def imports(path: Path) -> Iterator[tuple[str, int, bool]]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                package = path.relative_to(ROOT).parent.parts[: len(path.relative_to(ROOT).parent.parts) - node.level + 1]
+                package = path.relative_to(ROOT).parent.parts[
+                    : len(path.relative_to(ROOT).parent.parts) - node.level + 1
+                ]
                 base = ".".join((*package, base) if base else package)
             for alias in node.names:
                 yield f"{base}.{alias.name}", node.lineno, id(node) in typing_only

@@ -1,4 +1,4 @@
-"""Whatever is registered says what it is, every setting and error code is documented, and documents name what exists."""
+"""Whatever is registered says what it is, every setting and error code is documented, documents name what is there."""
 
 from __future__ import annotations
 
@@ -67,13 +67,18 @@ def test_settings_come_from_the_environment() -> None:
 
 
 def codes_used() -> set[str]:
-    """Codes in the source: string constants of one letter and two digits that are the first argument of a call or a keyword `code`."""
+    """Codes in the source: string constants of one letter and two digits that are the first argument of a call or a
+    keyword `code`."""
     found = set()
     for path in SOURCES:
         if path.name == "codes.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[BCILOPRSTVX]\d\d", node.value):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and re.fullmatch(r"[BCILOPRSTVX]\d\d", node.value)
+            ):
                 found.add(node.value)
     return found
 
@@ -92,7 +97,9 @@ def test_exit_codes_are_in_help_and_readme() -> None:
     assert set(EXITS) == set(Exit)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for code in Exit:
-        assert re.search(rf"^\| {int(code)} \|", readme, re.MULTILINE), f"README.md does not explain exit code {int(code)}"
+        assert re.search(rf"^\| {int(code)} \|", readme, re.MULTILINE), (
+            f"README.md does not explain exit code {int(code)}"
+        )
 
 
 def test_stages_of_the_command_line_are_those_of_the_pipeline() -> None:

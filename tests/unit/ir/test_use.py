@@ -38,7 +38,9 @@ def test_the_smallest_table_counts_and_a_comparison_does_not_make_a_mask_of_ids(
 
 @pytest.mark.parametrize("how", ["cast", "equal", "bool", "name"])
 def test_masks(how: str) -> None:
-    graph, b, x = graph_with(dt.BOOL if how == "bool" else dt.I64, 2, 16, name="attention_mask" if how == "name" else "x")
+    graph, b, x = graph_with(
+        dt.BOOL if how == "bool" else dt.I64, 2, 16, name="attention_mask" if how == "name" else "x"
+    )
     if how == "cast":
         b.op("Cast", b.op("Reshape", x, shape=(2, 1, 16)), to=dt.F32)
     elif how == "equal":
@@ -48,9 +50,16 @@ def test_masks(how: str) -> None:
     assert list(input_uses(graph).values()) == ["mask"]
 
 
-@pytest.mark.parametrize(("shape", "want"), [
-    ((1, 3, 224, 224), "image"), ((1, 224, 224, 3), "image"), ((1, 1, 28, 28), "image"), ((1, 64, 7, 7), ""), ((3, 224, 224), ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "want"),
+    [
+        ((1, 3, 224, 224), "image"),
+        ((1, 224, 224, 3), "image"),
+        ((1, 1, 28, 28), "image"),
+        ((1, 64, 7, 7), ""),
+        ((3, 224, 224), ""),
+    ],
+)
 def test_images(shape: tuple[int, ...], want: str) -> None:
     graph, _, _ = graph_with(dt.F32, *shape)
     assert input_uses(graph) == {"x": want}

@@ -12,7 +12,9 @@ from aitc.schedule.check import InvalidPlan, check_plan
 from aitc.schedule.plan import Plan, PointerArg, Space
 
 HAND = scale_then_shift()
-PLAN = replace(HAND, buffers=tuple(replace(b, last=len(HAND.launches)) for b in HAND.buffers))  # written by hand without lifetimes
+PLAN = replace(
+    HAND, buffers=tuple(replace(b, last=len(HAND.launches)) for b in HAND.buffers)
+)  # written by hand without lifetimes
 
 
 def test_a_right_plan_passes() -> None:
@@ -47,9 +49,16 @@ def writes_an_input(p: Plan) -> Plan:
     return replace(p, launches=(*p.launches[:-1], replace(launch, args=args)))
 
 
-@pytest.mark.parametrize(("break_it", "words"), [
-    (no_kernel, "launches"), (no_buffer, "not there"), (doubled, "one name"), (output_elsewhere, "nowhere"), (writes_an_input, "read-only"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("break_it", "words"),
+    [
+        (no_kernel, "launches"),
+        (no_buffer, "not there"),
+        (doubled, "one name"),
+        (output_elsewhere, "nowhere"),
+        (writes_an_input, "read-only"),
+    ],
+)
 def test_broken_plans_are_refused(break_it: Callable[[Plan], Plan], words: str) -> None:
     with pytest.raises(InvalidPlan, match=words):
         check_plan(break_it(PLAN))

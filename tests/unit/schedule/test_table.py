@@ -13,7 +13,9 @@ CPU = find_target("cpu")
 
 def test_the_users_file_wins_over_the_cache(tmp_path: Path) -> None:
     (tmp_path / "cache" / "tuning").mkdir(parents=True)
-    (tmp_path / "cache" / "tuning" / "cpu.json").write_text(to_text([Entry("k a", "one", 1.0), Entry("k b", "two", 2.0)]))
+    (tmp_path / "cache" / "tuning" / "cpu.json").write_text(
+        to_text([Entry("k a", "one", 1.0), Entry("k b", "two", 2.0)])
+    )
     mine = tmp_path / "mine.json"
     mine.write_text(to_text([Entry("k a", "three", 3.0)]))
     assert load_table(CPU, None, tmp_path / "cache")["k a"] == "one"
@@ -23,7 +25,10 @@ def test_the_users_file_wins_over_the_cache(tmp_path: Path) -> None:
 
 def test_text_is_sorted_and_keeps_the_fastest() -> None:
     text = to_text([Entry("k b", "x", 2.0), Entry("k a", "slow", 9.0), Entry("k a", "fast", 1.5)])
-    assert text.splitlines() == ['{"problem": "k a", "config": "fast", "us": 1.5}', '{"problem": "k b", "config": "x", "us": 2.0}']
+    assert text.splitlines() == [
+        '{"problem": "k a", "config": "fast", "us": 1.5}',
+        '{"problem": "k b", "config": "x", "us": 2.0}',
+    ]
     assert parse(text, "t") == [Entry("k a", "fast", 1.5), Entry("k b", "x", 2.0)]
 
 

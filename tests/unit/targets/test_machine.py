@@ -39,10 +39,20 @@ def test_newer_devices_run_older_portable_code_and_no_other(monkeypatch: pytest.
     assert not can_run([find_target("h200")]) and not can_run([find_target("l4")])
 
 
-@pytest.mark.parametrize(("api", "arch", "want"), [
-    ("cuda", "90", "sm90"), ("cuda", "80", "sm80"), ("cuda", "87", "sm86"), ("cuda", "89", "sm89"), ("cuda", "100", "sm100"),
-    ("cuda", "103", ""), ("cuda", "61", ""), ("hip", "gfx90a", "gfx90a"), ("hip", "gfx1100", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("api", "arch", "want"),
+    [
+        ("cuda", "90", "sm90"),
+        ("cuda", "80", "sm80"),
+        ("cuda", "87", "sm86"),
+        ("cuda", "89", "sm89"),
+        ("cuda", "100", "sm100"),
+        ("cuda", "103", ""),
+        ("cuda", "61", ""),
+        ("hip", "gfx90a", "gfx90a"),
+        ("hip", "gfx1100", ""),
+    ],
+)
 def test_target_of_an_architecture(api: str, arch: str, want: str) -> None:
     assert machine._target_for(api, arch) == want
 

@@ -26,10 +26,12 @@ def model(path: Path) -> Path:
     w = nh.from_array(rng.standard_normal((8, 8)).astype(np.float32), "w")
     three = nh.from_array(np.full(8, 3, np.float32), "three")
     nodes = [
-        oh.make_node("MatMul", ["x", "w"], ["p"], name="product"), oh.make_node("Tanh", ["p"], ["t"], name="curve"),
-        oh.make_node("Mul", ["t", "three"], ["m"], name="triple"), oh.make_node("Softmax", ["m"], ["s"], name="soft", axis=-1),
+        oh.make_node("MatMul", ["x", "w"], ["p"], name="product"),
+        oh.make_node("Tanh", ["p"], ["t"], name="curve"),
+        oh.make_node("Mul", ["t", "three"], ["m"], name="triple"),
+        oh.make_node("Softmax", ["m"], ["s"], name="soft", axis=-1),
         oh.make_node("Relu", ["m"], ["r"], name="clamp"),
-    ]  # fmt: skip
+    ]
     outputs = [oh.make_tensor_value_info(n, 1, [4, 8]) for n in ("s", "r")]
     graph = oh.make_graph(nodes, "g", [oh.make_tensor_value_info("x", 1, [4, 8])], outputs, [w, three])
     onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), path)
@@ -49,7 +51,9 @@ def run(tmp_path: Path) -> Result:
 
 def test_a_wrong_kernel(tmp_path: Path, op_changes: None) -> None:
     """The device's tanh is off by a thousandth, numpy's is right: the launch that holds the node is named."""
-    OPS._entries["Tanh"] = replace(OPS["Tanh"], expr="(tanh_({0}) * 1.001f)" if "tanh_" in str(OPS["Tanh"].expr) else "({0} * 0.5f)")
+    OPS._entries["Tanh"] = replace(
+        OPS["Tanh"], expr="(tanh_({0}) * 1.001f)" if "tanh_" in str(OPS["Tanh"].expr) else "({0} * 0.5f)"
+    )
     result = run(tmp_path)
     assert result.failed and result.verification is not None
     assert result.verification.first_difference.startswith("kernel ")

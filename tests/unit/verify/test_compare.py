@@ -47,7 +47,9 @@ def test_mistakes_fail(damage: str) -> None:
 
 def test_an_error_that_every_element_hides_below_the_bound_fails_by_its_root_mean_square() -> None:
     want = np.ones(10_000, np.float32)
-    got = want * np.float32(1 + 1.5 * LIMIT.relative)  # each element is allowed 2 · relative, all of them together 1/2 · relative
+    got = want * np.float32(
+        1 + 1.5 * LIMIT.relative
+    )  # each element is allowed 2 · relative, all of them together 1/2 · relative
     report = compare("y", dt.F32, got, want, LIMIT)
     assert report.wrong == 0
     assert not report.ok
@@ -128,8 +130,11 @@ def test_tolerance_grows_with_depth_and_roundoff() -> None:
 
 
 def detections(n: int) -> dict[str, np.ndarray]:
-    return {"boxes": RNG.uniform(0, 100, (n, 4)).astype(np.float32), "scores": RNG.uniform(0.3, 1, n).astype(np.float32),
-            "labels": RNG.integers(0, 5, n)}  # fmt: skip
+    return {
+        "boxes": RNG.uniform(0, 100, (n, 4)).astype(np.float32),
+        "scores": RNG.uniform(0.3, 1, n).astype(np.float32),
+        "labels": RNG.integers(0, 5, n),
+    }
 
 
 TYPES = {"boxes": dt.F32, "scores": dt.F32, "labels": dt.I64}

@@ -50,10 +50,18 @@ def test_seeds_decide_and_inputs_do_not_disturb_each_other() -> None:
     assert (random_inputs([x], {"n": 8}, 6)["x"] != one["x"]).any()
 
 
-@pytest.mark.parametrize(("size", "lo", "hi", "multiple", "want"), [
-    (16, 1, 100, 1, 16), (16, 1, 8, 1, 8), (2, 5, 9, 1, 5), (50, 1, 1000, 32, 64), (1, 0, 1000, 32, 32),
-    (1000, 1, 100, 32, 96), (3, 0, 0, 1, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "lo", "hi", "multiple", "want"),
+    [
+        (16, 1, 100, 1, 16),
+        (16, 1, 8, 1, 8),
+        (2, 5, 9, 1, 5),
+        (50, 1, 1000, 32, 64),
+        (1, 0, 1000, 32, 32),
+        (1000, 1, 100, 32, 96),
+        (3, 0, 0, 1, 0),
+    ],
+)
 def test_sizes_fit_bounds_and_multiples(size: int, lo: int, hi: int, multiple: int, want: int) -> None:
     assert fit(size, DimSource("n", "n", 0, 0, lo, hi, multiple)) == want
 

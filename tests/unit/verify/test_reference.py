@@ -12,9 +12,17 @@ import pytest
 from aitc.verify.reference import NoReference, Reference, node_outputs
 
 
-def model(nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], outputs: list[str], weights: list[onnx.TensorProto] | None = None,
-          elem: int = onnx.TensorProto.FLOAT, functions: list[onnx.FunctionProto] | None = None) -> onnx.ModelProto:  # fmt: skip
-    graph = oh.make_graph(nodes, "g", inputs, [oh.make_tensor_value_info(o, elem, None) for o in outputs], weights or [])
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[str],
+    weights: list[onnx.TensorProto] | None = None,
+    elem: int = onnx.TensorProto.FLOAT,
+    functions: list[onnx.FunctionProto] | None = None,
+) -> onnx.ModelProto:
+    graph = oh.make_graph(
+        nodes, "g", inputs, [oh.make_tensor_value_info(o, elem, None) for o in outputs], weights or []
+    )
     return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8, functions=functions or [])
 
 
@@ -33,7 +41,9 @@ def test_onnxruntime_is_the_first_oracle(tmp_path: Path) -> None:
 
 
 def test_the_second_oracle_where_the_first_has_no_kernel() -> None:
-    m = model([oh.make_node("Sinh", ["x"], ["y"])], [x([3], onnx.TensorProto.FLOAT16)], ["y"], elem=onnx.TensorProto.FLOAT16)
+    m = model(
+        [oh.make_node("Sinh", ["x"], ["y"])], [x([3], onnx.TensorProto.FLOAT16)], ["y"], elem=onnx.TensorProto.FLOAT16
+    )
     reference = Reference(m.SerializeToString())
     result = reference.run({"x": np.array([0, 1, 2], np.float16)})
     assert np.allclose(result["y"], np.sinh([0, 1, 2]), rtol=1e-2)
@@ -51,9 +61,15 @@ def test_neither_oracle() -> None:
 def test_bfloat16_is_computed_in_float32_everywhere() -> None:
     bf16 = onnx.TensorProto.BFLOAT16
     w = nh.from_array(np.array([1.5, 2.5, 3.5], ml_dtypes.bfloat16), "w")
-    body = oh.make_graph([oh.make_node("Mul", ["x", "w"], ["then"])], "t", [], [oh.make_tensor_value_info("then", bf16, [3])])
-    other = oh.make_graph([oh.make_node("Constant", [], ["else"], value=nh.from_array(np.zeros(3, ml_dtypes.bfloat16)))], "e", [],
-                          [oh.make_tensor_value_info("else", bf16, [3])])  # fmt: skip
+    body = oh.make_graph(
+        [oh.make_node("Mul", ["x", "w"], ["then"])], "t", [], [oh.make_tensor_value_info("then", bf16, [3])]
+    )
+    other = oh.make_graph(
+        [oh.make_node("Constant", [], ["else"], value=nh.from_array(np.zeros(3, ml_dtypes.bfloat16)))],
+        "e",
+        [],
+        [oh.make_tensor_value_info("else", bf16, [3])],
+    )
     nodes = [
         oh.make_node("Constant", [], ["yes"], value=nh.from_array(np.array(True))),
         oh.make_node("If", ["yes"], ["z"], then_branch=body, else_branch=other),
@@ -95,7 +111,9 @@ def test_detectors_are_recognised() -> None:
 def test_models_beyond_a_message_go_through_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aitc.verify.reference.MESSAGE_BYTES", 100)
     w = nh.from_array(np.arange(1000, dtype=np.float32), "w")
-    raw = model([oh.make_node("Mul", ["x", "w"], ["m"]), oh.make_node("Neg", ["m"], ["y"])], [x([1000])], ["y"], [w]).SerializeToString()
+    raw = model(
+        [oh.make_node("Mul", ["x", "w"], ["m"]), oh.make_node("Neg", ["m"], ["y"])], [x([1000])], ["y"], [w]
+    ).SerializeToString()
     reference = Reference(raw, ["m"])
     result = reference.run({"x": np.full(1000, 2, np.float32)})
     assert reference.oracle.startswith("onnxruntime")
