@@ -572,7 +572,7 @@ def upper(d: Dim) -> int | None:
 
 
 def c_expr(d: Dim, name: Callable[[Symbol], str] = lambda s: s.name) -> str:
-    """``d`` as a C++ expression. ``//`` becomes ``/``: every FloorDiv in an emitted expression is of non-negative values."""
+    """``d`` as a C++ expression. ``//`` becomes ``/`` where the dividend cannot be negative, else ``floor_div``; ``%`` likewise."""
     if isinstance(d, int):
         return str(d)
     parts: list[str] = []
@@ -593,10 +593,10 @@ def c_expr(d: Dim, name: Callable[[Symbol], str] = lambda s: s.name) -> str:
 def _c_atom(a: Atom, name: Callable[[Symbol], str]) -> str:
     if isinstance(a, Symbol):
         return name(a)
-    if isinstance(a, FloorDiv):
-        return f"({_c_operand(a.a, name)} / {_c_operand(a.b, name)})"
-    if isinstance(a, Mod):
-        return f"({_c_operand(a.a, name)} % {_c_operand(a.b, name)})"
+    if isinstance(a, (FloorDiv, Mod)):
+        if bounds(a.a)[0] < 0:  # C++ rounds to zero
+            return f"{'floor_div' if isinstance(a, FloorDiv) else 'floor_mod'}({c_expr(a.a, name)}, {c_expr(a.b, name)})"
+        return f"({_c_operand(a.a, name)} {'/' if isinstance(a, FloorDiv) else '%'} {_c_operand(a.b, name)})"
     function = "min_of" if isinstance(a, Min) else "max_of"
     text = c_expr(a.args[0], name)
     for x in a.args[1:]:

@@ -25,6 +25,10 @@ template <> AITC_FN bool lowest_of<bool>() { return false; }
 // The larger one, or NaN if either is.
 template <class T> AITC_FN T max_nan(T a, T b) { return b > a || b != b ? b : a; }
 
+// Division that rounds to minus infinity, b > 0.
+template <class A, class B> AITC_FN auto floor_div(A a, B b) -> decltype(a / b) { return a / b - (a % b < 0 ? 1 : 0); }
+template <class A, class B> AITC_FN auto floor_mod(A a, B b) -> decltype(a % b) { return a % b < 0 ? a % b + b : a % b; }
+
 // ---- index maps; `n` is the size of the axis --------------------------------------------------------------------------------
 // ONNX's negative indices count from the end. What still lies outside is brought inside, so that a wrong index in the data
 // reads a wrong element and never foreign memory.

@@ -35,6 +35,8 @@ template <typename A, typename B>
 constexpr int64_t max_of(A a, B b) {
   return int64_t(a) < int64_t(b) ? int64_t(b) : int64_t(a);
 }
+constexpr int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+constexpr int64_t floor_mod(int64_t a, int64_t b) { return a % b < 0 ? a % b + b : a % b; }
 // The end of a buffer in the arena, where the next may begin.
 constexpr int64_t end_of(int64_t offset, int64_t bytes) { return offset + (bytes + 255) / 256 * 256; }
 inline int64_t last_of(std::initializer_list<int64_t> ends) {
