@@ -59,6 +59,21 @@ class CInt:
     def __neg__(self) -> CInt:
         return CInt(-self.n)
 
+    def __rtruediv__(self, o: int) -> CInt:
+        return CInt(o) / self
+
+    def __rmod__(self, o: int) -> CInt:
+        return CInt(o) % self
+
+    def __radd__(self, o: int) -> CInt:
+        return CInt(o) + self
+
+    def __rsub__(self, o: int) -> CInt:
+        return CInt(o) - self
+
+    def __rmul__(self, o: int) -> CInt:
+        return CInt(o) * self
+
 
 def c_int(x: CInt | int) -> int:
     return x.n if isinstance(x, CInt) else x
