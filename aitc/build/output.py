@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,11 +51,22 @@ def staged(out: Path) -> Iterator[Path]:
         try:
             yield stage
             stage.chmod(0o777 & ~_umask())
-            _publish(stage, out)
+            with _uninterrupted():
+                _publish(stage, out)
         except OSError as e:
             raise io_error(e, out, "write to") from e
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the block, a few renames, is over."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _umask() -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,23 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
             pass
         assert e.value.exit_code is Exit.IO
     assert names(tmp_path) == ["out"]
+
+
+def test_an_interruption_waits_until_all_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from aitc.build import output
+
+    out = tmp_path / "out"
+    (out / "src").mkdir(parents=True)
+    replace = os.replace
+
+    def interrupted(a: object, b: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        replace(a, b)  # type: ignore[type-var]
+
+    monkeypatch.setattr(output.os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt), staged(out) as stage:
+        (stage / "src").mkdir()
+        for name in ("src/a.cpp", "m.h", "libm.so"):
+            (stage / name).write_text("new")
+    assert {p.name for p in out.iterdir()} == {"src", "m.h", "libm.so"}
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
