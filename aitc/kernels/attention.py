@@ -84,7 +84,12 @@ def attention_form(node: Node, storage: StorageOf) -> AttentionForm | k.No:
     operands: list[HeadRows] = []
     copies: list[tuple[int, tuple[int, ...] | None]] = []
     for n, x in enumerate((q, key, v)):
-        at = (k.coordinate("batch", x.shape[0]), k.coordinate("head", x.shape[1]), k.coordinate("row", x.shape[2]), k.coordinate("d", x.shape[3]))
+        at = (
+            k.coordinate("batch", x.shape[0]),
+            k.coordinate("head", x.shape[1]),
+            k.coordinate("row", x.shape[2]),
+            k.coordinate("d", x.shape[3]),
+        )
         root, offset = locate(x, tuple(k.dim_of(c) for c in at), storage)
         form = linear(offset, at[2:])
         if form is None or (form[1][1] != 1 and x.shape[3] != 1):
@@ -106,11 +111,18 @@ def attention_form(node: Node, storage: StorageOf) -> AttentionForm | k.No:
     return AttentionForm(node, problem, (batch, head, row, d), index, rows_q, rows_k, rows_v, mask)
 
 
-def rows_struct(name: str, comment: str, h: HeadRows, parameters: Parameters, width: int) -> tuple[tuple[str, ...], str]:
+def rows_struct(
+    name: str, comment: str, h: HeadRows, parameters: Parameters, width: int
+) -> tuple[tuple[str, ...], str]:
     """The struct that describes Q, K or V to a kernel, and the expression that makes one."""
     pointer = parameters.pointer(h.root, const=True)
     c_type = h.root.type.dtype.c
-    lines = [f"struct {name} {{  // {comment}", f"  using type = {c_type};", f"  static constexpr int width = {width};", f"  const {c_type}* data;"]
+    lines = [
+        f"struct {name} {{  // {comment}",
+        f"  using type = {c_type};",
+        f"  static constexpr int width = {width};",
+        f"  const {c_type}* data;",
+    ]
     init = [pointer]
     declaration, value = member("int64_t", "stride_row", h.stride_row, parameters)
     lines.append("  " + declaration)
@@ -130,7 +142,10 @@ def rows_struct(name: str, comment: str, h: HeadRows, parameters: Parameters, wi
     used = {s.name for s in symbols(h.rest)}
     shown = ", ".join(f"int {n}" if "@" + n in used else f"int /*{n}*/" for n in ("batch", "head"))
     wide = offset.replace("batch *", "int64_t(batch) *")
-    lines += [f"  AITC_FN const {c_type}* base({shown}) const {{ return data{'' if offset == '0' else ' + ' + wide}; }}", "};"]
+    lines += [
+        f"  AITC_FN const {c_type}* base({shown}) const {{ return data{'' if offset == '0' else ' + ' + wide}; }}",
+        "};",
+    ]
     return tuple(lines), f"{name}{{{', '.join(init)}}}"
 
 
@@ -199,7 +214,9 @@ class AttentionCpu(k.Kernel):
     def score_us(self, problem: AttentionProblem, config: AttentionCpuConfig, target: Target) -> float:
         return target.launch_us + hint(problem.flops) / target.tflops["fp32"] * 1e-6
 
-    def build(self, group: Group, problem: AttentionProblem, config: AttentionCpuConfig, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: AttentionProblem, config: AttentionCpuConfig, storage: StorageOf, target: Target
+    ) -> k.Draft:
         call = f"attention<{str(problem.causal).lower()}>"
         return attention_draft(self.name, "aitc/cpu/attention.h", call, config, 0, 1, group, storage, target, 0, 16)
 
@@ -233,7 +250,14 @@ def attention_draft(
     if mask:
         structs.append(mask)
     store = store_functor(
-        group, form.index, form.coords, parameters, storage, target, "int batch, int head, int64_t row, int64_t d", widest=widest
+        group,
+        form.index,
+        form.coords,
+        parameters,
+        storage,
+        target,
+        "int batch, int head, int64_t row, int64_t d",
+        widest=widest,
     )
     call = (f"{function}({make_shape}, {', '.join(makes)}, {make_mask}, Store{{{', '.join(store.initializers)}}});",)
     context = k.Context(

@@ -115,21 +115,41 @@ class AttentionSm80(k.Kernel):
 
     def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionTile]:
         D = max(problem.D, problem.DV)
-        tiles = [AttentionTile(64, 64, 4), AttentionTile(128, 64, 8), AttentionTile(16, 64, 1), AttentionTile(32, 64, 2)] if D <= 64 else []
+        tiles = (
+            [AttentionTile(64, 64, 4), AttentionTile(128, 64, 8), AttentionTile(16, 64, 1), AttentionTile(32, 64, 2)]
+            if D <= 64
+            else []
+        )
         tiles += [AttentionTile(64, 64, 4), AttentionTile(16, 64, 1)] if 64 < D <= 128 else []
         tiles += [AttentionTile(64, 32, 4), AttentionTile(16, 32, 1)] if D > 128 else []
         return [t for t in tiles if t.smem_bytes(problem.D, problem.DV) <= target.smem_bytes]
 
     def score_us(self, problem: AttentionProblem, config: AttentionTile, target: Target) -> float:
         rate = target.tflops["fp16"] * (0.6 if "wgmma" in target.features else 1.0)
-        return attention_us(problem, config.BM, config.BN, config.threads, config.smem_bytes(problem.D, problem.DV), rate, target)
+        return attention_us(
+            problem, config.BM, config.BN, config.threads, config.smem_bytes(problem.D, problem.DV), rate, target
+        )
 
-    def build(self, group: Group, problem: AttentionProblem, config: AttentionTile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: AttentionProblem, config: AttentionTile, storage: StorageOf, target: Target
+    ) -> k.Draft:
         causal = str(problem.causal).lower()
         call = f"attention_sm80<{causal}, AttentionTile<{config.BM}, {config.BN}, {config.warps}>>"
         blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
         smem = config.smem_bytes(problem.D, problem.DV)
-        return attention_draft(self.name, "aitc/gpu/attention_sm80.h", call, config, config.threads, blocks, group, storage, target, smem, 8)
+        return attention_draft(
+            self.name,
+            "aitc/gpu/attention_sm80.h",
+            call,
+            config,
+            config.threads,
+            blocks,
+            group,
+            storage,
+            target,
+            smem,
+            8,
+        )
 
 
 @k.register
@@ -159,11 +179,25 @@ class AttentionCdna(k.Kernel):
         smem = config.smem_bytes(problem.D, problem.DV)
         return attention_us(problem, config.BM, config.BN, config.threads, smem, target.tflops["fp16"], target)
 
-    def build(self, group: Group, problem: AttentionProblem, config: AttentionCdnaTile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: AttentionProblem, config: AttentionCdnaTile, storage: StorageOf, target: Target
+    ) -> k.Draft:
         call = f"attention_cdna<{str(problem.causal).lower()}, AttentionCdnaTile<{config.BN}, {config.warps}>>"
         blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
         smem = config.smem_bytes(problem.D, problem.DV)
-        return attention_draft(self.name, "aitc/gpu/attention_cdna.h", call, config, config.threads, blocks, group, storage, target, smem, 8)
+        return attention_draft(
+            self.name,
+            "aitc/gpu/attention_cdna.h",
+            call,
+            config,
+            config.threads,
+            blocks,
+            group,
+            storage,
+            target,
+            smem,
+            8,
+        )
 
 
 @k.register
@@ -188,7 +222,12 @@ class AttentionSimt(k.Kernel):
 
     def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionSimtTile]:
         size = 8 if problem.dtype == "f64" else 4
-        tiles = (AttentionSimtTile(64, 32, 4), AttentionSimtTile(32, 32, 2), AttentionSimtTile(16, 64, 1), AttentionSimtTile(16, 16, 1))
+        tiles = (
+            AttentionSimtTile(64, 32, 4),
+            AttentionSimtTile(32, 32, 2),
+            AttentionSimtTile(16, 64, 1),
+            AttentionSimtTile(16, 16, 1),
+        )
         fits = [t for t in tiles if t.smem_bytes(problem.D, problem.DV, size) <= target.smem_bytes]
         return [t for t in fits if t.threads % target.warp == 0]
 
@@ -197,9 +236,23 @@ class AttentionSimt(k.Kernel):
         smem = config.smem_bytes(problem.D, problem.DV, size)
         return attention_us(problem, config.BM, config.BN, config.threads, smem, target.tflops["fp32"], target)
 
-    def build(self, group: Group, problem: AttentionProblem, config: AttentionSimtTile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: AttentionProblem, config: AttentionSimtTile, storage: StorageOf, target: Target
+    ) -> k.Draft:
         causal = str(problem.causal).lower()
         call = f"attention_simt<{causal}, AttentionSimtTile<{config.BM}, {config.BN}, {config.TM}>>"
         blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
         smem = config.smem_bytes(problem.D, problem.DV, 8 if problem.dtype == "f64" else 4)
-        return attention_draft(self.name, "aitc/gpu/attention_simt.h", call, config, config.threads, blocks, group, storage, target, smem, 4)
+        return attention_draft(
+            self.name,
+            "aitc/gpu/attention_simt.h",
+            call,
+            config,
+            config.threads,
+            blocks,
+            group,
+            storage,
+            target,
+            smem,
+            4,
+        )

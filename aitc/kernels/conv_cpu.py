@@ -105,7 +105,9 @@ class ConvCpu(k.Kernel):
         flops = 2 * hint(problem.pixels) * problem.K * problem.group * problem.C * product(problem.window)
         return target.launch_us + flops / target.tflops["fp32"] * 1e-6  # type: ignore[operator]
 
-    def build(self, group: Group, problem: ConvProblem, config: ConvCpuConfig, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: ConvProblem, config: ConvCpuConfig, storage: StorageOf, target: Target
+    ) -> k.Draft:
         assert group.anchor is not None
         form = conv_form(group.anchor, storage)
         assert isinstance(form, ConvForm)
@@ -116,15 +118,26 @@ class ConvCpu(k.Kernel):
         filters, make_filter, packed = self._filter(group.anchor, p, parameters, storage)
         window, make_window = window_struct(p, parameters)
         sizes, make_sizes = int_struct("Shape", conv_sizes(p), parameters)
-        store = store_functor(group, form.index, form.coords, parameters, storage, target, "int group, int64_t row, int64_t col")
-        call = (f"conv<Tile<>>({make_sizes}, {make_window}, {make_x}, {make_filter}, Store{{{', '.join(store.initializers)}}});",)
+        store = store_functor(
+            group, form.index, form.coords, parameters, storage, target, "int group, int64_t row, int64_t col"
+        )
+        call = (
+            f"conv<Tile<>>({make_sizes}, {make_window}, {make_x}, {make_filter}, Store{{{', '.join(store.initializers)}}});",
+        )
         context = k.Context(
             "", k.banner(group), ("aitc/cpu/conv.h", "aitc/generic/element.h"), "int64_t", (), (store,), (sizes, window, x, filters),
             k.entry_parameters(parameters), 0, call,
         )  # fmt: skip
         flops = mul(product((p.pixels, p.K, p.group)), 2 * p.C * taps)
         return k.Draft(
-            self.name, str(config), self.template, context, parameters, skip_if_zero=p.pixels, flops=flops, packed=packed
+            self.name,
+            str(config),
+            self.template,
+            context,
+            parameters,
+            skip_if_zero=p.pixels,
+            flops=flops,
+            packed=packed,
         )
 
     def _filter(
@@ -154,7 +167,9 @@ class ConvCpu(k.Kernel):
         return lines, f"Filter{{{pointer}}}", {pointer: panels}
 
 
-def strided_filter(node: Node, p: ConvProblem, parameters: Parameters, storage: StorageOf, width: int = 1) -> tuple[tuple[str, ...], str]:
+def strided_filter(
+    node: Node, p: ConvProblem, parameters: Parameters, storage: StorageOf, width: int = 1
+) -> tuple[tuple[str, ...], str]:
     """struct Filter over (groups, K, T R S C) in memory, and the expression that makes one, for a filter that is computed at run time."""
     filters = run_time_filter(node, storage)
     assert isinstance(filters, RunTimeFilter)

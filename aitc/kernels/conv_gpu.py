@@ -60,9 +60,18 @@ def conv_draft(
     window, make_window = window_struct(p, parameters)
     sizes, make_sizes = int_struct("Shape", conv_sizes(p), parameters)
     store = store_functor(
-        group, form.index, form.coords, parameters, storage, target, "int group, int64_t row, int64_t col", widest=widest
+        group,
+        form.index,
+        form.coords,
+        parameters,
+        storage,
+        target,
+        "int group, int64_t row, int64_t col",
+        widest=widest,
     )
-    call = (f"{function}<{tile}>({make_sizes}, {make_window}, {make_x}, {make_filter}, Store{{{', '.join(store.initializers)}}});",)
+    call = (
+        f"{function}<{tile}>({make_sizes}, {make_window}, {make_x}, {make_filter}, Store{{{', '.join(store.initializers)}}});",
+    )
     context = k.Context(
         "", k.banner(group), (header, "aitc/generic/element.h"), "int64_t", (), (store,), (sizes, window, x, filters),
         k.entry_parameters(parameters), config.threads, call,
@@ -101,11 +110,20 @@ def gpu_filter(
     return lines, f"Filter{{{pointer}}}", {pointer: packed}
 
 
-def conv_us(problem: ConvProblem, config: CdnaTile | Sm80Tile | SimtTile, smem: int, rate: float, elem_bytes: int, target: Target) -> float:
+def conv_us(
+    problem: ConvProblem,
+    config: CdnaTile | Sm80Tile | SimtTile,
+    smem: int,
+    rate: float,
+    elem_bytes: int,
+    target: Target,
+) -> float:
     M, K = hint(problem.pixels), problem.C * problem.window[0] * problem.window[1] * problem.window[2]
     pixels_in = hint(product((problem.N, *problem.input)))
     traffic = float(elem_bytes) * problem.group * (pixels_in * problem.C + M * problem.K + K * problem.K)
-    return product_us(problem.group, M, problem.K, K, config.BM, config.BN, config.BK, config.threads, smem, traffic, rate, target)
+    return product_us(
+        problem.group, M, problem.K, K, config.BM, config.BN, config.BK, config.threads, smem, traffic, rate, target
+    )
 
 
 def readable(group: Group, storage: StorageOf) -> ConvProblem | k.No:
@@ -144,12 +162,28 @@ class ConvSm80(k.Kernel):
 
     def score_us(self, problem: ConvProblem, config: Sm80Tile, target: Target) -> float:
         size = 4 if problem.dtype == "f32" else 2
-        rate = target.tflops[tensor_core_type(problem.dtype, target) or "fp16"] * (0.6 if "wgmma" in target.features else 1.0)
+        rate = target.tflops[tensor_core_type(problem.dtype, target) or "fp16"] * (
+            0.6 if "wgmma" in target.features else 1.0
+        )
         return conv_us(problem, config, config.smem_bytes(size), rate, size, target)
 
-    def build(self, group: Group, problem: ConvProblem, config: Sm80Tile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: ConvProblem, config: Sm80Tile, storage: StorageOf, target: Target
+    ) -> k.Draft:
         smem = config.smem_bytes(4 if problem.dtype == "f32" else 2)
-        return conv_draft(self.name, "aitc/gpu/conv_sm80.h", "conv_sm80", config.text, config, group, problem, storage, target, smem, 8)
+        return conv_draft(
+            self.name,
+            "aitc/gpu/conv_sm80.h",
+            "conv_sm80",
+            config.text,
+            config,
+            group,
+            problem,
+            storage,
+            target,
+            smem,
+            8,
+        )
 
 
 @k.register
@@ -178,9 +212,23 @@ class ConvCdna(k.Kernel):
         rate, size = MATRIX_TYPES[problem.dtype]
         return conv_us(problem, config, config.smem_bytes(size), target.tflops[rate], size, target)
 
-    def build(self, group: Group, problem: ConvProblem, config: CdnaTile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: ConvProblem, config: CdnaTile, storage: StorageOf, target: Target
+    ) -> k.Draft:
         smem = config.smem_bytes(MATRIX_TYPES[problem.dtype][1])
-        return conv_draft(self.name, "aitc/gpu/conv_cdna.h", "conv_cdna", config.text, config, group, problem, storage, target, smem, 8)
+        return conv_draft(
+            self.name,
+            "aitc/gpu/conv_cdna.h",
+            "conv_cdna",
+            config.text,
+            config,
+            group,
+            problem,
+            storage,
+            target,
+            smem,
+            8,
+        )
 
 
 @k.register
@@ -199,8 +247,24 @@ class ConvSimt(k.Kernel):
 
     def score_us(self, problem: ConvProblem, config: SimtTile, target: Target) -> float:
         acc = accumulator_bytes(problem.dtype)
-        return conv_us(problem, config, config.smem_bytes(acc), target.tflops["fp32"] * (0.5 if acc == 8 else 1.0), 4, target)
+        return conv_us(
+            problem, config, config.smem_bytes(acc), target.tflops["fp32"] * (0.5 if acc == 8 else 1.0), 4, target
+        )
 
-    def build(self, group: Group, problem: ConvProblem, config: SimtTile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: ConvProblem, config: SimtTile, storage: StorageOf, target: Target
+    ) -> k.Draft:
         smem = config.smem_bytes(accumulator_bytes(problem.dtype))
-        return conv_draft(self.name, "aitc/gpu/conv_simt.h", "conv_simt", config.text, config, group, problem, storage, target, smem, 4)
+        return conv_draft(
+            self.name,
+            "aitc/gpu/conv_simt.h",
+            "conv_simt",
+            config.text,
+            config,
+            group,
+            problem,
+            storage,
+            target,
+            smem,
+            4,
+        )

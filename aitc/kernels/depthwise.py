@@ -70,7 +70,9 @@ class Depthwise(k.Kernel):
         idle = max(1.0, target.units * 512 / max(threads, 1))  # fewer threads than keep memory busy
         return target.launch_us + memory * min(idle, 8) + 0.3 * config.pixels * config.V / 8 + 0.5 / config.V
 
-    def build(self, group: Group, problem: ConvProblem, config: DepthwiseTile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: ConvProblem, config: DepthwiseTile, storage: StorageOf, target: Target
+    ) -> k.Draft:
         node = group.anchor
         assert node is not None
         form = conv_form(node, storage, depthwise=True)
@@ -89,7 +91,16 @@ class Depthwise(k.Kernel):
         window, make_window = window_struct(p, parameters)
         sizes, make_sizes = int_struct(
             "Shape",
-            {"batch": p.N, "D": p.input[0], "H": p.input[1], "W": p.input[2], "O": p.output[0], "P": p.output[1], "Q": p.output[2], "C": p.group},
+            {
+                "batch": p.N,
+                "D": p.input[0],
+                "H": p.input[1],
+                "W": p.input[2],
+                "O": p.output[0],
+                "P": p.output[1],
+                "Q": p.output[2],
+                "C": p.group,
+            },
             parameters,
         )
         store = store_functor(
@@ -97,7 +108,9 @@ class Depthwise(k.Kernel):
             widest=config.V if config.threads else 16,
         )  # fmt: skip
         tile = f"<DepthwiseTile<{config.V}, {config.pixels}, {config.threads}>>" if config.threads else ""
-        call = (f"depthwise{tile}({make_sizes}, {make_window}, {make_x}, Filter{{{pointer}}}, Store{{{', '.join(store.initializers)}}});",)
+        call = (
+            f"depthwise{tile}({make_sizes}, {make_window}, {make_x}, Filter{{{pointer}}}, Store{{{', '.join(store.initializers)}}});",
+        )
         header = f"aitc/{'gpu' if target.gpu else 'cpu'}/depthwise.h"
         context = k.Context(
             "", k.banner(group), (header, "aitc/generic/element.h"), "int64_t", (), (store,), (sizes, window, x, filters),

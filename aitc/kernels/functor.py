@@ -150,7 +150,9 @@ class FunctorBuilder:
         self._locals: dict[str, bool] = {}  # symbol name -> varies along the vector
         self._blocks = [_Block(element=False)]
         self._count = 0
-        self.reads: list[tuple[Value, Dim, str]] = []  # (root, offset, access), for choosing widths and for in-place reuse
+        self.reads: list[
+            tuple[Value, Dim, str]
+        ] = []  # (root, offset, access), for choosing widths and for in-place reuse
 
     # --- names and expressions
     def fresh(self, letter: str) -> str:
@@ -219,7 +221,9 @@ class FunctorBuilder:
         lines = list(block.pre)
         if block.body:
             if self.width == 1 or self.vector is None:
-                lines += [Line("constexpr int j = 0;")] if any("[j]" in b.code or " j" in b.code for b in block.body) else []
+                lines += (
+                    [Line("constexpr int j = 0;")] if any("[j]" in b.code or " j" in b.code for b in block.body) else []
+                )
                 lines += block.body
             else:
                 lines.append(Line("AITC_UNROLL for (int j = 0; j < V; ++j) {"))
@@ -238,7 +242,9 @@ class FunctorBuilder:
         if v in self.given:
             at, text = self.given[v]
             if at != index:
-                raise ValueError(f"{v.name} is needed at ({', '.join(map(str, index))}), but computed at ({', '.join(map(str, at))})")
+                raise ValueError(
+                    f"{v.name} is needed at ({', '.join(map(str, index))}), but computed at ({', '.join(map(str, at))})"
+                )
             return Ref(text, uniform=False, outer=True)
         key = (id(v), index)
         found = self.block.memo.get(key)
@@ -292,7 +298,9 @@ class FunctorBuilder:
             self.emit(f"const auto {name} = load<V>({address(pointer, self.c(offset))});", True)
             return Ref(converted(f"{name}[j]", dtype), uniform=False, outer=True)
         name = self.fresh("e")
-        self.emit(f"const {dtype.compute_c} {name} = {converted(f'{pointer}[{self.c(offset, element=True)}]', dtype)};", False)
+        self.emit(
+            f"const {dtype.compute_c} {name} = {converted(f'{pointer}[{self.c(offset, element=True)}]', dtype)};", False
+        )
         return Ref(name, uniform=False, outer=False)
 
     def access(self, offset: Dim) -> str:
@@ -312,7 +320,9 @@ class FunctorBuilder:
         varies = self.varies(d)
         self.emit(f"const index_t {variable} = {self.c(d, element=varies)};", not varies)
         lo, hi = bounds(d)
-        return self.local(variable, int(lo) if lo != float("-inf") else 0, None if hi == float("inf") else int(hi), varies)
+        return self.local(
+            variable, int(lo) if lo != float("-inf") else 0, None if hi == float("inf") else int(hi), varies
+        )
 
     def integer(self, ref: Ref, lo: int, hi: int | None, wrap: Dim | None = None) -> Dim:
         """A symbol for an integer that was computed at run time; with ``wrap`` negative values count from that end."""

@@ -53,7 +53,9 @@ class GemmCpu(k.Kernel):
         flops = 2 * hint(product((problem.batch, problem.M, problem.N, problem.K)))
         return target.launch_us + flops / target.tflops["fp32"] * 1e-6
 
-    def build(self, group: Group, problem: MatMulProblem, config: GemmCpuConfig, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: MatMulProblem, config: GemmCpuConfig, storage: StorageOf, target: Target
+    ) -> k.Draft:
         assert group.anchor is not None
         form = matmul_form(group.anchor, storage)
         assert isinstance(form, MatMulForm)
@@ -75,11 +77,22 @@ class GemmCpu(k.Kernel):
             make_b = f"B{{{pointer}}}"
         else:
             b, make_b = matrix_struct("B", f"({form.batch}, {form.K}, {form.N})", form.b, ("N", "K"), parameters)
-        store = store_functor(group, form.index, form.coords, parameters, storage, target, "int batch, int64_t row, int64_t col")
+        store = store_functor(
+            group, form.index, form.coords, parameters, storage, target, "int batch, int64_t row, int64_t col"
+        )
         shape = k.shape_members(parameters, batch=form.batch, M=form.M, N=form.N, K=form.K)
         call = (f"gemm<Tile<>>(shape, {make_a}, {make_b}, Store{{{', '.join(store.initializers)}}});",)
         context = k.Context(
-            "", k.banner(group), ("aitc/cpu/gemm.h", "aitc/generic/element.h"), "int64_t", shape, (store,), (a, b), k.entry_parameters(parameters), 0, call
+            "",
+            k.banner(group),
+            ("aitc/cpu/gemm.h", "aitc/generic/element.h"),
+            "int64_t",
+            shape,
+            (store,),
+            (a, b),
+            k.entry_parameters(parameters),
+            0,
+            call,
         )
         flops = mul(product((form.batch, form.M, form.N, form.K)), 2)
         return k.Draft(

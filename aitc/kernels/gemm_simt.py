@@ -39,8 +39,35 @@ class GemmSimt(k.Kernel):
         batch, M, N, K = (hint(d) for d in (problem.batch, problem.M, problem.N, problem.K))
         rate = target.tflops["fp32"] * (0.5 if acc == 8 else 1.0)
         traffic = 4.0 * batch * (M * K + K * N + M * N)
-        return product_us(batch, M, N, K, config.BM, config.BN, config.BK, config.threads, config.smem_bytes(acc), traffic, rate, target)
+        return product_us(
+            batch,
+            M,
+            N,
+            K,
+            config.BM,
+            config.BN,
+            config.BK,
+            config.threads,
+            config.smem_bytes(acc),
+            traffic,
+            rate,
+            target,
+        )
 
-    def build(self, group: Group, problem: MatMulProblem, config: SimtTile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: MatMulProblem, config: SimtTile, storage: StorageOf, target: Target
+    ) -> k.Draft:
         smem = config.smem_bytes(accumulator_bytes(problem.dtype))
-        return gemm_draft(self.name, "aitc/gpu/gemm_simt.h", "gemm_simt", config.text, config, config.threads, group, storage, target, smem, 4)
+        return gemm_draft(
+            self.name,
+            "aitc/gpu/gemm_simt.h",
+            "gemm_simt",
+            config.text,
+            config,
+            config.threads,
+            group,
+            storage,
+            target,
+            smem,
+            4,
+        )

@@ -45,11 +45,28 @@ class GemmSm80(k.Kernel):
     def score_us(self, problem: MatMulProblem, config: Sm80Tile, target: Target) -> float:
         size = 4 if problem.dtype == "f32" else 2
         batch, M, N, K = (hint(d) for d in (problem.batch, problem.M, problem.N, problem.K))
-        rate = target.tflops[tensor_core_type(problem.dtype, target) or "fp16"] * (0.65 if "wgmma" in target.features else 1.0)
+        rate = target.tflops[tensor_core_type(problem.dtype, target) or "fp16"] * (
+            0.65 if "wgmma" in target.features else 1.0
+        )
         traffic = float(size * batch * (M * K + K * N + M * N))
-        return product_us(batch, M, N, K, config.BM, config.BN, config.BK, config.threads, config.smem_bytes(size), traffic, rate, target)
+        return product_us(
+            batch,
+            M,
+            N,
+            K,
+            config.BM,
+            config.BN,
+            config.BK,
+            config.threads,
+            config.smem_bytes(size),
+            traffic,
+            rate,
+            target,
+        )
 
-    def build(self, group: Group, problem: MatMulProblem, config: Sm80Tile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: MatMulProblem, config: Sm80Tile, storage: StorageOf, target: Target
+    ) -> k.Draft:
         return gemm_draft(self.name, "aitc/gpu/gemm_sm80.h", "gemm_sm80", config.text, config, config.threads, group, storage, target,
                           config.smem_bytes(4 if problem.dtype == "f32" else 2), 8)  # fmt: skip
 
@@ -70,12 +87,28 @@ def gemm_draft(
         "B", f"({form.batch}, {form.K}, {form.N})", form.b, ("N", "K"), parameters, load_width(form.b, form.N, form.K)
     )
     store = store_functor(
-        group, form.index, form.coords, parameters, storage, target, "int batch, int64_t row, int64_t col", widest=widest
+        group,
+        form.index,
+        form.coords,
+        parameters,
+        storage,
+        target,
+        "int batch, int64_t row, int64_t col",
+        widest=widest,
     )
     shape = k.shape_members(parameters, batch=form.batch, M=form.M, N=form.N, K=form.K)
     call = (f"{function}<{tile}>(shape, {make_a}, {make_b}, Store{{{', '.join(store.initializers)}}});",)
     context = k.Context(
-        "", k.banner(group), (header, "aitc/generic/element.h"), "int64_t", shape, (store,), (a, b), k.entry_parameters(parameters), threads, call
+        "",
+        k.banner(group),
+        (header, "aitc/generic/element.h"),
+        "int64_t",
+        shape,
+        (store,),
+        (a, b),
+        k.entry_parameters(parameters),
+        threads,
+        call,
     )
     blocks = product((ceildiv(form.M, config.BM), ceildiv(form.N, config.BN), form.batch))  # type: ignore[attr-defined]
     return k.Draft(

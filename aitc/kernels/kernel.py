@@ -110,8 +110,12 @@ class Draft:
     flops: Dim = 0
     scratch: tuple[ScratchSpec, ...] = ()
     maps: tuple[MapSpec, ...] = ()
-    packed: dict[str, Any] = field(default_factory=dict)  # parameter -> array to store in place of the constant it points to
-    in_place: tuple[tuple[Value, Value], ...] = ()  # (output, input root): may share memory, every element is read before its place is written
+    packed: dict[str, Any] = field(
+        default_factory=dict
+    )  # parameter -> array to store in place of the constant it points to
+    in_place: tuple[
+        tuple[Value, Value], ...
+    ] = ()  # (output, input root): may share memory, every element is read before its place is written
 
 
 class Kernel(ABC):
@@ -123,7 +127,9 @@ class Kernel(ABC):
     anchors: frozenset[str] = frozenset()  # names of core ops it can anchor on; empty: groups without an anchor
     heads: bool = False  # whether pointwise producers of the anchor's input may be computed while it is loaded
     tails: bool = True  # whether pointwise consumers may be computed while results are stored
-    priority: int = 0  # kernels are asked in this order, highest first; the first that accepts (or asks for copies) gets the node
+    priority: int = (
+        0  # kernels are asked in this order, highest first; the first that accepts (or asks for copies) gets the node
+    )
     doc: str = ""
 
     def available(self, target: Target) -> bool:
@@ -167,7 +173,9 @@ def register(cls: type[Kernel]) -> type[Kernel]:
 def coordinate(name: str, extent: Dim) -> Symbol:
     """The symbol of a coordinate that C++ code calls ``name``, of ``extent`` values from 0. Its own name begins with @, which no dim's does."""
     top = upper(extent)
-    return Symbol("@" + name, 0, None if top is None else max(top - 1, 0), 1, None, None if isinstance(extent, int) else extent)
+    return Symbol(
+        "@" + name, 0, None if top is None else max(top - 1, 0), 1, None, None if isinstance(extent, int) else extent
+    )
 
 
 def dim_of(s: Symbol) -> Dim:
@@ -235,7 +243,17 @@ def finish(
     pointers = {p.name: p for p in builder.parameters.pointers.values()}
     members = [f"{pointers[n].declaration};" for n in builder.used]
     members += [f"int64_t {d};" for d in builder.used_dims]
-    return FunctorText(name, comment, builder.width, tuple(members), (*builder.used, *builder.used_dims), signature, element, lines, aliases)
+    return FunctorText(
+        name,
+        comment,
+        builder.width,
+        tuple(members),
+        (*builder.used, *builder.used_dims),
+        signature,
+        element,
+        lines,
+        aliases,
+    )
 
 
 def entry_parameters(parameters: Parameters, extra: Sequence[str] = ()) -> tuple[str, ...]:

@@ -53,7 +53,9 @@ class Map(k.Kernel):
         if group.anchor is not None:
             return k.No("the group has an anchor")
         out = group.outputs[0]
-        indices = k.output_indices(group, out, tuple(k.dim_of(k.coordinate(f"i{a}", d)) for a, d in enumerate(out.shape)), backward=True)
+        indices = k.output_indices(
+            group, out, tuple(k.dim_of(k.coordinate(f"i{a}", d)) for a, d in enumerate(out.shape)), backward=True
+        )
         if indices is None:
             return k.No("the outputs are not computed at one place each")
         return MapProblem(product(out.shape), k.nbytes([*group.inputs, *group.outputs]))
@@ -64,7 +66,9 @@ class Map(k.Kernel):
     def score_us(self, problem: MapProblem, config: MapConfig, target: Target) -> float:
         return target.launch_us + hint(problem.bytes) / target.gbps * 1e-3
 
-    def build(self, group: Group, problem: MapProblem, config: MapConfig, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: MapProblem, config: MapConfig, storage: StorageOf, target: Target
+    ) -> k.Draft:
         best: tuple[int, Parameters, k.FunctorText, list] | None = None
         for width in k.widths([*group.inputs, *group.outputs], target):
             parameters = Parameters()
@@ -120,6 +124,10 @@ def in_place_pairs(group: Group, storage: StorageOf, reads: list, elems: Dim) ->
     for root, at, _ in reads:
         by_root.setdefault(root, []).append(at)
     for root, offsets in by_root.items():
-        if all(at == offset for at in offsets) and root.type.dtype.bytes == out.type.dtype.bytes and product(root.shape) == elems:
+        if (
+            all(at == offset for at in offsets)
+            and root.type.dtype.bytes == out.type.dtype.bytes
+            and product(root.shape) == elems
+        ):
             pairs.append((out, root))
     return tuple(pairs)

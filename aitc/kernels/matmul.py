@@ -79,7 +79,9 @@ def matmul_form(node: Node, storage: StorageOf) -> MatMulForm | No:
     if copies:
         return No("an operand's elements do not lie at strides", copies)
     assert a is not None and b is not None
-    return MatMulForm(node, batches, out[-2], out[-1], x.shape[-1], (batch, row, col), (*outer, dim_of(row), dim_of(col)), a, b)
+    return MatMulForm(
+        node, batches, out[-2], out[-1], x.shape[-1], (batch, row, col), (*outer, dim_of(row), dim_of(col)), a, b
+    )
 
 
 def major_of(m: Matrix, names: tuple[str, str]) -> str:

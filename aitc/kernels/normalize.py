@@ -43,7 +43,14 @@ class Normalize(k.Kernel):
         assert node is not None
         form = self._form(node, storage)
         name = normalization(node).split("{")[0]
-        return RowProblem(name, node.input.type.dtype.name, form.rows, form.K, form.contiguous, k.nbytes([*group.inputs, *group.outputs]))
+        return RowProblem(
+            name,
+            node.input.type.dtype.name,
+            form.rows,
+            form.K,
+            form.contiguous,
+            k.nbytes([*group.inputs, *group.outputs]),
+        )
 
     def configs(self, problem: RowProblem, target: Target) -> Sequence[RowShape]:
         if not target.gpu:
@@ -60,10 +67,20 @@ class Normalize(k.Kernel):
         assert node is not None
         c_type = row_type(node.input.type.dtype)
         signature = "int64_t row, int64_t k"
-        load = load_functor(group, node.input, form.index, form.vector, parameters, storage, target, signature, c_type=c_type)
+        load = load_functor(
+            group, node.input, form.index, form.vector, parameters, storage, target, signature, c_type=c_type
+        )
         coords = (form.row, form.k) if form.contiguous else (form.k, form.row)
         store = store_functor(
-            group, form.index, coords, parameters, storage, target, signature, acc="y[j]", element=f"const {c_type} (&y)[V]"
+            group,
+            form.index,
+            coords,
+            parameters,
+            storage,
+            target,
+            signature,
+            acc="y[j]",
+            element=f"const {c_type} (&y)[V]",
         )
         return load, store
 

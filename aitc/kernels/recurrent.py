@@ -73,7 +73,9 @@ class Recurrent(k.Kernel):
     def score_us(self, problem: RecurrentProblem, config: RecurrentConfig, target: Target) -> float:
         return target.launch_us + hint(problem.steps) * (2.0 + problem.hidden * 0.02)
 
-    def build(self, group: Group, problem: RecurrentProblem, config: RecurrentConfig, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: RecurrentProblem, config: RecurrentConfig, storage: StorageOf, target: Target
+    ) -> k.Draft:
         node = group.anchor
         assert node is not None
         parts = _Parts(node, problem, storage)
@@ -100,7 +102,9 @@ class _Parts:
         self.storage = storage
         self.parameters = Parameters()
 
-    def _method(self, signature: str, v: Value | None, coords: dict[str, Dim], index: list[str], default: str) -> tuple[list[str], dict[str, None]]:
+    def _method(
+        self, signature: str, v: Value | None, coords: dict[str, Dim], index: list[str], default: str
+    ) -> tuple[list[str], dict[str, None]]:
         """A member function that loads ``v`` at ``index`` (names of coordinates), or returns ``default`` without one."""
         if v is None:
             return [f"  AITC_FN float {signature} const {{ return {default}; }}"], {}
@@ -137,26 +141,47 @@ class _Parts:
     def x(self) -> tuple[tuple[str, ...], str]:
         p = self.problem
         coords = {"direction": p.directions, "t": p.steps, "b": p.batch, "g": GATES[p.op] * p.hidden}
-        body, used = self._method("operator()(int direction, int64_t t, int64_t b, int64_t g)", self.node.input, coords, ["direction", "t", "b", "g"], "")
+        body, used = self._method(
+            "operator()(int direction, int64_t t, int64_t b, int64_t g)",
+            self.node.input,
+            coords,
+            ["direction", "t", "b", "g"],
+            "",
+        )
         return self._struct("X", used, body)
 
     def r(self) -> tuple[tuple[str, ...], str]:
         p = self.problem
         coords: dict[str, Dim] = {"direction": p.directions, "g": GATES[p.op] * p.hidden, "k": p.hidden}
-        body, used = self._method("operator()(int direction, int64_t g, int64_t k)", self.node.inputs[1], coords, ["direction", "g", "k"], "")
+        body, used = self._method(
+            "operator()(int direction, int64_t g, int64_t k)", self.node.inputs[1], coords, ["direction", "g", "k"], ""
+        )
         return self._struct("R", used, body)
 
     def state(self) -> tuple[tuple[str, ...], str]:
         p, inputs = self.problem, self.node.inputs
-        coords: dict[str, Dim] = {"direction": p.directions, "b": p.batch, "u": p.hidden, "p": 3 * p.hidden, "g": GATES[p.op] * p.hidden}
+        coords: dict[str, Dim] = {
+            "direction": p.directions,
+            "b": p.batch,
+            "u": p.hidden,
+            "p": 3 * p.hidden,
+            "g": GATES[p.op] * p.hidden,
+        }
         lines, members = self._method("length_of(int64_t b)", inputs[2], coords, ["b"], "0")
-        body = [line.replace("float length_of", "int64_t length").replace("return float(", "return int64_t(") for line in lines]
+        body = [
+            line.replace("float length_of", "int64_t length").replace("return float(", "return int64_t(")
+            for line in lines
+        ]
         if inputs[2] is None:
             steps = self.problem.steps
-            body = [f"  AITC_FN int64_t length(int64_t) const {{ return {steps if isinstance(steps, int) else 'steps'}; }}"]
+            body = [
+                f"  AITC_FN int64_t length(int64_t) const {{ return {steps if isinstance(steps, int) else 'steps'}; }}"
+            ]
             if not isinstance(steps, int):
                 body.insert(0, "  int64_t steps;")
-        more: list[tuple[str, Value | None, list[str]]] = [("h0(int direction, int64_t b, int64_t u)", inputs[3], ["direction", "b", "u"])]
+        more: list[tuple[str, Value | None, list[str]]] = [
+            ("h0(int direction, int64_t b, int64_t u)", inputs[3], ["direction", "b", "u"])
+        ]
         if p.op == "LSTM":
             more += [("c0(int direction, int64_t b, int64_t u)", inputs[4], ["direction", "b", "u"]),
                      ("peephole(int direction, int64_t p)", inputs[5], ["direction", "p"])]  # fmt: skip

@@ -71,7 +71,14 @@ class Reduce(k.Kernel):
         node = group.anchor
         assert node is not None
         form = self._form(node, storage)
-        return RowProblem(operation(node), node.input.type.dtype.name, form.rows, form.K, form.contiguous, k.nbytes([*group.inputs, *group.outputs]))
+        return RowProblem(
+            operation(node),
+            node.input.type.dtype.name,
+            form.rows,
+            form.K,
+            form.contiguous,
+            k.nbytes([*group.inputs, *group.outputs]),
+        )
 
     def configs(self, problem: RowProblem, target: Target) -> Sequence[RowShape]:
         if not target.gpu:
@@ -88,7 +95,15 @@ class Reduce(k.Kernel):
         assert node is not None
         c_type = row_type(node.input.type.dtype)
         load = load_functor(
-            group, node.input, form.index, form.vector, parameters, storage, target, "int64_t row, int64_t k", c_type=c_type
+            group,
+            node.input,
+            form.index,
+            form.vector,
+            parameters,
+            storage,
+            target,
+            "int64_t row, int64_t k",
+            c_type=c_type,
         )
         out: Value = node.output
         out_c = out.type.dtype.compute_c
@@ -121,7 +136,9 @@ class Reduce(k.Kernel):
                 down = config.threads // config.lanes
                 arguments += f", ColumnReduction<{V}, {config.lanes}, {down}>"
                 smem = config.lanes * down * V * state if down > 1 else 0
-        call = (f"{function}<{arguments}>(shape, Load{{{', '.join(load.initializers)}}}, Store{{{', '.join(store.initializers)}}});",)
+        call = (
+            f"{function}<{arguments}>(shape, Load{{{', '.join(load.initializers)}}}, Store{{{', '.join(store.initializers)}}});",
+        )
         context = k.Context(
             "", k.banner(group), (f"aitc/{'gpu' if target.gpu else 'cpu'}/reduce.h", "aitc/generic/element.h"), "int64_t", shape, (load, store), (),
             k.entry_parameters(parameters), config.threads, call,

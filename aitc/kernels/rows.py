@@ -24,7 +24,12 @@ def memory_axes(v: Value, storage: StorageOf) -> tuple[int, ...]:
     if form is None:
         return natural
     strides = form[1]
-    return tuple(sorted(natural, key=lambda a: (-hint(strides[a]) if v.shape[a] != 1 and strides[a] != 0 else -(1 << 62), natural.index(a))))
+    return tuple(
+        sorted(
+            natural,
+            key=lambda a: (-hint(strides[a]) if v.shape[a] != 1 and strides[a] != 0 else -(1 << 62), natural.index(a)),
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +148,7 @@ def row_us(shape: RowShape, rows: int, K: int, nbytes: float, contiguous: bool, 
         blocks = ceil(rows / (shape.V * shape.lanes))
         idle = 0.0
     waves = ceil(blocks * shape.threads / (target.units * 2048))
-    latency = 1.0 + waves * (0.03 * max(share, 1) + 0.025 * shape.lanes.bit_length() + (0.4 if shape.lanes > target.warp else 0))
+    latency = 1.0 + waves * (
+        0.03 * max(share, 1) + 0.025 * shape.lanes.bit_length() + (0.4 if shape.lanes > target.warp else 0)
+    )
     return target.launch_us + max(latency, memory) + 0.05 * idle

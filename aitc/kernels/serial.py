@@ -61,7 +61,9 @@ class Serial(k.Kernel):
         node = group.anchor
         assert node is not None
         x = node.input
-        return SerialProblem(node.op.name, x.type.dtype.name, SERIAL[node.op.name].items(node, target), product(x.shape))
+        return SerialProblem(
+            node.op.name, x.type.dtype.name, SERIAL[node.op.name].items(node, target), product(x.shape)
+        )
 
     def configs(self, problem: SerialProblem, target: Target) -> Sequence[SerialConfig]:
         return (SerialConfig(),)
@@ -69,7 +71,9 @@ class Serial(k.Kernel):
     def score_us(self, problem: SerialProblem, config: SerialConfig, target: Target) -> float:
         return target.launch_us + hint(problem.elems) * 1e-3
 
-    def build(self, group: Group, problem: SerialProblem, config: SerialConfig, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: SerialProblem, config: SerialConfig, storage: StorageOf, target: Target
+    ) -> k.Draft:
         node = group.anchor
         assert node is not None
         parameters = Parameters()
@@ -80,9 +84,22 @@ class Serial(k.Kernel):
         shape = k.shape_members(parameters, items=problem.items)
         call = (f"for_each<1>(shape.items, Body{{{', '.join(body.initializers)}}});",)
         extents = [product(v.shape) for v in (*node.inputs, *node.outputs) if v is not None]
-        headers = ("aitc/generic/map.h", "aitc/generic/element.h", *(("aitc/generic/topk.h",) if node.op.name == "TopK" else ()))
+        headers = (
+            "aitc/generic/map.h",
+            "aitc/generic/element.h",
+            *(("aitc/generic/topk.h",) if node.op.name == "TopK" else ()),
+        )
         context = k.Context(
-            "", k.banner(group), headers, k.index_type(problem.items, *extents), shape, (body,), (), k.entry_parameters(parameters), THREADS, call
+            "",
+            k.banner(group),
+            headers,
+            k.index_type(problem.items, *extents),
+            shape,
+            (body,),
+            (),
+            k.entry_parameters(parameters),
+            THREADS,
+            call,
         )
         return k.Draft(
             self.name, str(config), self.template, context, parameters, grid=(ceildiv(problem.items, THREADS), 1, 1),
@@ -179,7 +196,8 @@ def _scatter_elements(code: FunctorBuilder, node: Node, item: Dim, target: Targe
 
 
 SERIAL.add(
-    "ScatterElements", SerialRule(lambda node, target: _items_without(node.attrs.axis, node.inputs[1].shape), _scatter_elements)  # type: ignore[union-attr]
+    "ScatterElements",
+    SerialRule(lambda node, target: _items_without(node.attrs.axis, node.inputs[1].shape), _scatter_elements),  # type: ignore[union-attr]
 )
 
 
@@ -243,7 +261,10 @@ def _topk(code: FunctorBuilder, node: Node, item: Dim, target: Target) -> None:
 
     if target.gpu:
         code.emit(f"const index_t place = {code.c(mod(item, size))};", False)
-        code.emit(f"const index_t rank = topk_rank<{largest}, {dtype.compute_c}>(at, place, index_t({code.c(size)}), index_t({code.c(a.k)}));", False)
+        code.emit(
+            f"const index_t rank = topk_rank<{largest}, {dtype.compute_c}>(at, place, index_t({code.c(size)}), index_t({code.c(a.k)}));",
+            False,
+        )
         with code.nested([f"if (rank < {code.c(a.k)}) {{"], element=True):
             keep()
     else:

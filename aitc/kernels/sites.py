@@ -62,7 +62,9 @@ def store_functor(
     return best[2]
 
 
-def dense_result(group: Group, start: Value, index: Index, coords: Sequence[Symbol], storage: StorageOf) -> "Matrix | None":
+def dense_result(
+    group: Group, start: Value, index: Index, coords: Sequence[Symbol], storage: StorageOf
+) -> "Matrix | None":
     """The one output of the group as a matrix of 16-bit elements over the last two of ``coords`` that the copy engine can store; None if it is no such."""
     outputs = output_indices(group, start, index)
     if outputs is None or len(outputs) != 1:
@@ -96,7 +98,14 @@ def result_functor(
     builder = FunctorBuilder(group.inside, coords[-1], 2, parameters, storage, {start: (index, "acc[j]")})
     ref = builder.value(o, at)
     builder.emit(f"out[j] = {ref.text};", False)
-    return finish(builder, name, comment, signature, "const float (&acc)[V], float (&out)[V]", (f"using result = {o.type.dtype.c};",))
+    return finish(
+        builder,
+        name,
+        comment,
+        signature,
+        "const float (&acc)[V], float (&out)[V]",
+        (f"using result = {o.type.dtype.c};",),
+    )
 
 
 def load_functor(
@@ -127,7 +136,11 @@ def load_functor(
         builder.emit(f"x[j] = {ref.text};", False)
         scattered = sum(mode == "element" for _, _, mode in builder.reads)
         if best is None or scattered < best[0]:
-            best = (scattered, trial, finish(builder, name, comment, signature, f"{c_type} (&x)[V]", (f"using type = {c_type};",)))
+            best = (
+                scattered,
+                trial,
+                finish(builder, name, comment, signature, f"{c_type} (&x)[V]", (f"using type = {c_type};",)),
+            )
         if scattered == 0:
             break
     assert best is not None
@@ -202,7 +215,9 @@ def member(text_type: str, name: str, d: Dim, parameters: Parameters) -> tuple[s
     return f"{text_type} {name};", c_expr(d, parameters.dim)
 
 
-def matrix_struct(name: str, comment: str, m: Matrix, majors: tuple[str, str], parameters: Parameters, width: int = 1) -> tuple[tuple[str, ...], str]:
+def matrix_struct(
+    name: str, comment: str, m: Matrix, majors: tuple[str, str], parameters: Parameters, width: int = 1
+) -> tuple[tuple[str, ...], str]:
     """The struct that describes ``m`` to a kernel, as lines, and the expression that makes one. ``majors`` name the axis that is contiguous
     when stride_col, respectively stride_row, is 1."""
     pointer = parameters.pointer(m.root, const=True)
@@ -228,7 +243,9 @@ def matrix_struct(name: str, comment: str, m: Matrix, majors: tuple[str, str], p
         lines.append(f"  int64_t {name_};")
         init.append(name_)
     shown = "batch" if any(s.name == "@batch" for s in symbols(m.rest)) else "/*batch*/"
-    lines.append(f"  AITC_FN const {c_type}* matrix(int {shown}) const {{ return data{'' if offset == '0' else ' + ' + offset}; }}")
+    lines.append(
+        f"  AITC_FN const {c_type}* matrix(int {shown}) const {{ return data{'' if offset == '0' else ' + ' + offset}; }}"
+    )
     lines.append("};")
     return tuple(lines), f"{name}{{{', '.join(init)}}}"
 

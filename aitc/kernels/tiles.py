@@ -74,7 +74,12 @@ class CdnaTile:
         return max(2 * (self.BM + self.BN) * (self.BK * elem_bytes + 16), self.warps_m * self.warps_n * 32 * 36 * 4)
 
 
-CDNA_HALF_TILES = (CdnaTile(128, 128, 32, 2, 2), CdnaTile(128, 64, 32, 2, 2), CdnaTile(64, 64, 64, 2, 2), CdnaTile(32, 64, 64, 1, 2))
+CDNA_HALF_TILES = (
+    CdnaTile(128, 128, 32, 2, 2),
+    CdnaTile(128, 64, 32, 2, 2),
+    CdnaTile(64, 64, 64, 2, 2),
+    CdnaTile(32, 64, 64, 1, 2),
+)
 CDNA_FLOAT_TILES = (CdnaTile(128, 128, 16, 2, 2), CdnaTile(64, 64, 32, 2, 2))
 
 
@@ -103,12 +108,28 @@ class SimtTile:
         return 2 * self.BK * (self.BM + 4 + self.BN + 4) * acc_bytes
 
 
-SIMT_TILES = (SimtTile(128, 128, 8, 8, 8), SimtTile(64, 64, 16, 4, 4), SimtTile(32, 32, 16, 2, 2), SimtTile(16, 64, 16, 1, 4))
+SIMT_TILES = (
+    SimtTile(128, 128, 8, 8, 8),
+    SimtTile(64, 64, 16, 4, 4),
+    SimtTile(32, 32, 16, 2, 2),
+    SimtTile(16, 64, 16, 1, 4),
+)
 SIMT_TILES_DOUBLE = (SimtTile(64, 64, 8, 4, 4), SimtTile(32, 32, 16, 2, 2))
 
 
 def product_us(
-    batch: int, M: int, N: int, K: int, BM: int, BN: int, BK: int, threads: int, smem: int, bytes_: float, tflops: float, target: Target
+    batch: int,
+    M: int,
+    N: int,
+    K: int,
+    BM: int,
+    BN: int,
+    BK: int,
+    threads: int,
+    smem: int,
+    bytes_: float,
+    tflops: float,
+    target: Target,
 ) -> float:
     """Time of a tiled matrix product: whole waves of blocks, each limited by the matrix rate of its share of a multiprocessor or by latency.
 

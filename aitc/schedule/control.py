@@ -99,7 +99,11 @@ def _nms(b: Builder, node: Node) -> list[Value]:
     return [_first(b, full.output, 0, node.attrs.count)]
 
 
-SIZED: dict[str, Callable[[Builder, Node], list[Value]]] = {"NonZero": _nonzero, "Unique": _unique, "NonMaxSuppression": _nms}
+SIZED: dict[str, Callable[[Builder, Node], list[Value]]] = {
+    "NonZero": _nonzero,
+    "Unique": _unique,
+    "NonMaxSuppression": _nms,
+}
 
 
 # --- loops
@@ -148,7 +152,11 @@ def _loop(node: Node, control: Control) -> None:
         del body.output_names[:1]
     starts = go is None or bool(_known(go))
     control.loops[node] = LoopForm(
-        counter, known if isinstance(known, (int, Sum)) else trip, None if starts else go, not always, node.attrs.carried
+        counter,
+        known if isinstance(known, (int, Sum)) else trip,
+        None if starts else go,
+        not always,
+        node.attrs.carried,
     )
 
 
@@ -162,16 +170,26 @@ def _scan(b: Builder, graph: Graph, node: Node, control: Control) -> None:
     counter = _counter(control, length)
     trip: Dim = Sum((((counter,), 1),))
     inner = Builder(body, node.locs, place=False)
-    for v, slot, axis, back in zip(scanned, body.inputs[states:], a.scan_input_axes, a.scan_input_directions, strict=True):
+    for v, slot, axis, back in zip(
+        scanned, body.inputs[states:], a.scan_input_axes, a.scan_input_directions, strict=True
+    ):
         assert v is not None
         starts = tuple((length - 1 - trip if back else trip) if k == axis else 0 for k in range(v.type.rank))
-        part = inner.op("Slice", v, starts=starts, sizes=tuple(1 if k == axis else d for k, d in enumerate(v.shape)), steps=(1,) * v.type.rank)
+        part = inner.op(
+            "Slice",
+            v,
+            starts=starts,
+            sizes=tuple(1 if k == axis else d for k, d in enumerate(v.shape)),
+            steps=(1,) * v.type.rank,
+        )
         body.replace_uses(slot, inner.op("Reshape", part, shape=slot.shape))
     body.reorder(inner.made)
     del body.inputs[states:]
     stacks = [(length, *o.shape) for o in body.outputs[states:]]
     shapes = (*(o.shape for o in node.outputs[:states]), *stacks)
-    loop = b.node("Loop", None, None, *node.inputs[:states], bodies=(body,), dtypes=a.dtypes, shapes=shapes, carried=states)
+    loop = b.node(
+        "Loop", None, None, *node.inputs[:states], bodies=(body,), dtypes=a.dtypes, shapes=shapes, carried=states
+    )
     control.loops[loop] = LoopForm(counter, length, None, False, states)
     results = list(loop.outputs[:states])
     for v, axis, back in zip(loop.outputs[states:], a.scan_output_axes, a.scan_output_directions, strict=True):

@@ -23,7 +23,9 @@ def dim_sources(graph: Graph, spelled: Mapping[str, str]) -> tuple[DimSource, ..
             s = as_symbol(d)
             if s is not None and s.name not in sources:
                 hi = s.hi if s.hi is not None else 2**31 - 1
-                sources[s.name] = DimSource(s.name, spelled.get(s.name, s.name), n, axis, s.lo, hi, s.multiple_of, s.hint)
+                sources[s.name] = DimSource(
+                    s.name, spelled.get(s.name, s.name), n, axis, s.lo, hi, s.multiple_of, s.hint
+                )
     missing = sorted(s.name for s in everything if s.name not in sources)
     if missing:
         raise AitcError(

@@ -49,7 +49,18 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[tuple[Buffer, ...], dict[str, 
             slots.append(slot)
         owner[b.name] = slot.name
     buffers = tuple(
-        Buffer(s.name, Space.ARENA, s.dtype, s.bytes, hint(s.bytes), -1, s.first, s.last, tuple(s.holds), (slots[n - 1].name,) if n else ())
+        Buffer(
+            s.name,
+            Space.ARENA,
+            s.dtype,
+            s.bytes,
+            hint(s.bytes),
+            -1,
+            s.first,
+            s.last,
+            tuple(s.holds),
+            (slots[n - 1].name,) if n else (),
+        )
         for n, s in enumerate(slots)
     )
     return buffers, owner, -1
@@ -61,7 +72,9 @@ def _best_fit(by_size: Sequence[Lifetime]) -> tuple[tuple[Buffer, ...], int]:
     for b in by_size:
         size = b.bytes
         assert isinstance(size, int)
-        busy = sorted((p.offset, p.offset + _aligned(p.upper_bytes)) for p in placed if p.first <= b.last and b.first <= p.last)
+        busy = sorted(
+            (p.offset, p.offset + _aligned(p.upper_bytes)) for p in placed if p.first <= b.last and b.first <= p.last
+        )
         best: tuple[int, int] | None = None
         end = 0
         for start, stop in busy:
@@ -73,5 +86,3 @@ def _best_fit(by_size: Sequence[Lifetime]) -> tuple[tuple[Buffer, ...], int]:
         placed.append(Buffer(b.name, Space.ARENA, b.dtype, size, size, offset, b.first, b.last, tuple(b.holds)))
         total = max(total, offset + _aligned(size))
     return tuple(placed), total
-
-

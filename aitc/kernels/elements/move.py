@@ -86,7 +86,9 @@ def pad(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
             varies = code.varies(i)
             name = code.fresh("p")
             extent = x.shape[axis]
-            code.emit(f"const index_t {name} = {_OUTSIDE[a.mode]}({code.c(i, element=varies)}, {code.c(extent)});", not varies)
+            code.emit(
+                f"const index_t {name} = {_OUTSIDE[a.mode]}({code.c(i, element=varies)}, {code.c(extent)});", not varies
+            )
             source.append(code.local(name, 0, _below(extent), varies))
         return code.value(x, tuple(source))
     filler = node.inputs[1] if len(node.inputs) > 1 else None
@@ -126,7 +128,10 @@ def reverse_sequence(code: FunctorBuilder, node: Node, v: Value, index: Index) -
     varies = code.varies(t) or not length.uniform
     name = code.fresh("p")
     at = code.c(t, element=varies)
-    code.emit(f"const index_t {name} = {at} < index_t({length.text}) ? index_t({length.text}) - 1 - ({at}) : {at};", not varies)
+    code.emit(
+        f"const index_t {name} = {at} < index_t({length.text}) ? index_t({length.text}) - 1 - ({at}) : {at};",
+        not varies,
+    )
     moved = code.local(name, 0, _below(x.shape[a.time_axis]), varies)
     return code.value(x, (*index[: a.time_axis], moved, *index[a.time_axis + 1 :]))
 

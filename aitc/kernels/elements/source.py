@@ -31,7 +31,11 @@ def range_(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         return literal(x, dtype) if isinstance(x, (int, float)) else f"{dtype.compute_c}({code.c(x)})"  # type: ignore[arg-type]
 
     name = code.fresh("t")
-    code.emit(f"const {dtype.compute_c} {name} = {term(a.start)} + {dtype.compute_c}({i}) * {term(a.step)};", not varies, note(node))
+    code.emit(
+        f"const {dtype.compute_c} {name} = {term(a.start)} + {dtype.compute_c}({i}) * {term(a.step)};",
+        not varies,
+        note(node),
+    )
     return Ref(name, not varies, outer=not varies and not code.block.element)
 
 

@@ -62,7 +62,13 @@ def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         elif a.function == "average":
             code.emit(f"{acc} += {ref.text};", False, note(node))
         else:
-            power = f"abs_({ref.text})" if a.p == 1 else f"{ref.text} * {ref.text}" if a.p == 2 else f"pow_(abs_({ref.text}), {float(a.p)}f)"
+            power = (
+                f"abs_({ref.text})"
+                if a.p == 1
+                else f"{ref.text} * {ref.text}"
+                if a.p == 2
+                else f"pow_(abs_({ref.text}), {float(a.p)}f)"
+            )
             code.emit(f"{acc} += {power};", False, note(node))
         if varying and not a.count_include_pad:
             code.emit(f"++{divisor};", not element)
@@ -152,7 +158,10 @@ def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     if not loops:  # nearest with extrapolation
         ref = code.value(x, tuple(source))
         name = code.fresh("t")
-        code.emit(f"const {dtype.compute_c} {name} = {' && '.join(weights)} ? {ref.text} : {literal(a.extrapolation, dtype)};", False)
+        code.emit(
+            f"const {dtype.compute_c} {name} = {' && '.join(weights)} ? {ref.text} : {literal(a.extrapolation, dtype)};",
+            False,
+        )
         return Ref(name, uniform=False, outer=False)
     sum_type = "double" if dtype.compute_c == "double" else "float"
     acc = code.accumulators(sum_type, "0")
@@ -182,7 +191,10 @@ def _whole_factor(a: object, size_in: Dim, size_out: Dim, scale: float) -> int |
     if a.mode != "nearest":  # type: ignore[attr-defined]
         return None
     exact = a.coordinates == "asymmetric" and a.nearest == "floor"  # type: ignore[attr-defined]
-    middle = a.coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric") and a.nearest in ("round_prefer_floor", "round_prefer_ceil")  # type: ignore[attr-defined]
+    middle = a.coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric") and a.nearest in (
+        "round_prefer_floor",
+        "round_prefer_ceil",
+    )  # type: ignore[attr-defined]
     if not (exact or middle):
         return None
     for factor in (2, 3, 4, 8):
