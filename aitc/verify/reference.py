@@ -16,6 +16,7 @@ import onnx.reference
 import onnx.shape_inference
 
 MESSAGE_BYTES = 2**31 - 2**20  # what a protobuf message may have
+LARGE_BYTES = 65536
 BFLOAT16 = onnx.TensorProto.BFLOAT16
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -135,7 +136,10 @@ def _read(model: str | Path | bytes) -> onnx.ModelProto:
 
 def float_values(model: str | Path | bytes) -> list[str]:
     """Names of the float32 results of nodes of the main graph, as far as onnx's shape inference types them."""
-    raw = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model))
+    raw = _read(model)
+    for t in raw.graph.initializer:  # shapes never depend on large weights, and copying them takes seconds
+        if len(t.raw_data) > LARGE_BYTES:
+            t.ClearField("raw_data")
     made = {o for n in raw.graph.node for o in n.output if o}
     inferred = onnx.shape_inference.infer_shapes(raw)
     return [v.name for v in inferred.graph.value_info if v.name in made and v.type.tensor_type.elem_type == FLOAT]
