@@ -121,11 +121,11 @@ AITC_FN float softmax_block(float* scores, int64_t count, float& maximum, float&
 #pragma omp simd reduction(max : most)
   for (int64_t j = 0; j < count; ++j) most = scores[j] > most ? scores[j] : most;
   const float centre = most == lowest<float>() ? 0.0f : most;
-  const float shrink = m_exp(maximum - centre);
+  const float shrink = exp_not_positive(maximum - centre);
   float added = 0.0f;
 #pragma omp simd reduction(+ : added)
   for (int64_t j = 0; j < count; ++j) {
-    const float e = m_exp(scores[j] - centre);
+    const float e = exp_not_positive(scores[j] - centre);
     scores[j] = e;
     added += e;
   }

@@ -16,6 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Loops for what is left over stay in the code where a size is known to leave nothing over; gcc warns of their impossible ends.
+#pragma GCC diagnostic ignored "-Waggressive-loop-optimizations"
+
 #define AITC_GPU 0
 #define AITC_VECTOR_ALIGN 1
 
@@ -130,6 +133,18 @@ AITC_FN void copy_elements(T* to, const T* from) {
     using S = typename Simd<C, N>::unaligned;
     AITC_UNROLL_ALL
     for (int i = 0; i < total / N; ++i) reinterpret_cast<S*>(to)[i] = reinterpret_cast<const S*>(from)[i];
+  }
+}
+
+// merge(... merge(lanes[0], lanes[N / 2]) ...): all lanes as one, by halves. `lanes` is overwritten.
+template <int N, typename T, typename Merge>
+AITC_FN T fold_lanes(T* lanes, const Merge& merge) {
+  if constexpr (N > 1) {
+    AITC_UNROLL
+    for (int i = 0; i < N / 2; ++i) lanes[i] = merge(lanes[i], lanes[i + N / 2]);
+    return fold_lanes<N / 2>(lanes, merge);
+  } else {
+    return lanes[0];
   }
 }
 

@@ -116,9 +116,7 @@ AITC_FN T sum_of(int64_t n, const Term& term) {
   }
 #pragma omp simd reduction(+ : rest)
   for (int64_t i = k; i < n; ++i) rest += term(i);
-  for (int half = N / 2; half > 0; half /= 2)
-    for (int j = 0; j < half; ++j) lanes[j] += lanes[j + half];
-  return lanes[0] + rest;
+  return fold_lanes<N>(lanes, [](T a, T b) { return a + b; }) + rest;
 }
 
 template <typename T>
@@ -132,9 +130,10 @@ AITC_FN T maximum_of(const T* x, int64_t n) {
     AITC_UNROLL
     for (int j = 0; j < N; ++j) lanes[j] = x[k + j] > lanes[j] ? x[k + j] : lanes[j];
   }
-  for (; k < n; ++k) best = x[k] > best ? x[k] : best;
-  for (int j = 0; j < N; ++j) best = lanes[j] > best ? lanes[j] : best;
-  return best;
+#pragma omp simd reduction(max : best)
+  for (int64_t i = k; i < n; ++i) best = x[i] > best ? x[i] : best;
+  const T most = fold_lanes<N>(lanes, [](T a, T b) { return b > a ? b : a; });
+  return most > best ? most : best;
 }
 
 template <typename Op, typename Load, typename Store>
@@ -147,10 +146,10 @@ __attribute__((noinline)) void normalize_row(const Op& op, const Load& load_func
   if constexpr (Op::exponential) {
     const T most = maximum_of(x, K);
     if constexpr (Op::logarithm) {
-      const T sum = sum_of<T>(K, [=](int64_t k) { return m_exp(x[k] - most); });
+      const T sum = sum_of<T>(K, [=](int64_t k) { return exp_not_positive(x[k] - most); });
       store_scaled<Store::width>(store, row, int64_t(0), K, x, T(1), -(most + m_log(sum)));
     } else {
-      const T sum = sum_of<T>(K, [=](int64_t k) { return x[k] = m_exp(x[k] - most); });
+      const T sum = sum_of<T>(K, [=](int64_t k) { return x[k] = exp_not_positive(x[k] - most); });
       store_scaled<Store::width>(store, row, int64_t(0), K, x, T(1) / sum, T(0));
     }
   } else {
@@ -216,7 +215,7 @@ __attribute__((noinline)) void normalize_column_block(const Op& op, const Load& 
       AITC_UNROLL
       for (int j = 0; j < V; ++j) centre[j] = piece[j] > centre[j] ? piece[j] : centre[j];
     }
-    add_up(false, sum, [&](T x, int j) { return m_exp(x - centre[j]); });
+    add_up(false, sum, [&](T x, int j) { return exp_not_positive(x - centre[j]); });
     AITC_UNROLL
     for (int j = 0; j < V; ++j) {
       if constexpr (Op::logarithm) centre[j] += m_log(sum[j]), factor[j] = T(1);
@@ -237,7 +236,7 @@ __attribute__((noinline)) void normalize_column_block(const Op& op, const Load& 
     get(k, false, piece);
     AITC_UNROLL
     for (int j = 0; j < V; ++j) {
-      if constexpr (Op::exponential && !Op::logarithm) piece[j] = m_exp(piece[j] - centre[j]) * factor[j];
+      if constexpr (Op::exponential && !Op::logarithm) piece[j] = exp_not_positive(piece[j] - centre[j]) * factor[j];
       else piece[j] = (piece[j] - centre[j]) * factor[j];
     }
     store.template operator()<V>(row, k, piece);

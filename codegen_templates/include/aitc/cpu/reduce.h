@@ -115,6 +115,41 @@ struct Lanes {
       for (int i = first; i < first + count; ++i) value[i] = value[i] == lowest<T>() || value[i] == highest<T>() ? T(0) : value[i];
     }
   }
+  // All lanes as one, as a tree of halves.
+  AITC_FN Partial<T> fold(int64_t begin) {
+    if constexpr (Op::has_maximum) {
+      T maxima[N];  // (N), of the lanes that have any
+      AITC_UNROLL
+      for (int i = 0; i < N; ++i) maxima[i] = sum[i] == T(0) ? lowest<T>() : value[i];
+      const T most = fold_lanes<N>(maxima, [](T a, T b) { return m_max(a, b); });
+      const T centre = most == lowest<T>() ? T(0) : most;
+      AITC_UNROLL
+      for (int i = 0; i < N; ++i) sum[i] = sum[i] == T(0) ? T(0) : sum[i] * m_exp(value[i] - centre);
+      return {centre, fold_lanes<N>(sum, [](T a, T b) { return a + b; }), 0};
+    } else {
+      fold_half<N / 2>();
+      return get(0, begin);
+    }
+  }
+  template <int Half>
+  AITC_FN void fold_half() {
+    if constexpr (Half > 0) {
+      AITC_UNROLL
+      for (int i = 0; i < Half; ++i) {
+        if constexpr (Op::has_index) {
+          const T a = value[i], b = value[i + Half];
+          const int32_t ia = index[i], ib = index[i + Half];
+          const bool tie = (a == b) & ((ib >= 0) & ((ia < 0) | ((ib > ia) == Op::last)));
+          const bool take = Op::better(b, a) | tie;
+          value[i] = take ? b : a;
+          index[i] = take ? ib : ia;
+        } else {
+          value[i] = Op::merge(value[i], value[i + Half]);
+        }
+      }
+      fold_half<Half / 2>();
+    }
+  }
   AITC_FN Partial<T> get(int i, int64_t begin) const {
     Partial<T> p{value[i], T(0), 0};
     if constexpr (Op::has_maximum) p.sum = sum[i];
@@ -156,11 +191,7 @@ __attribute__((noinline)) Partial<typename Load::type> reduce_row(const Load& fu
     reduce_tail<V>(load, row, begin, k, end, lanes, pass);
     if (pass == 0) lanes.between_passes(0, N);
   }
-  Partial<T> tree[N];  // (N)
-  for (int i = 0; i < N; ++i) tree[i] = lanes.get(i, begin);
-  for (int half = N / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) tree[i] = merge_partial<Op>(tree[i], tree[i + half]);
-  return tree[0];
+  return lanes.fold(begin);
 }
 
 // Elements [begin, end) of `U * V` neighbouring rows, which are contiguous in memory. In parts, so that the error of a long
