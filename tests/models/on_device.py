@@ -2,14 +2,14 @@
 
     python tests/models/on_device.py [--target h200] [--precision fp32 --precision fp16] [--jobs N] [--json FILE] [MODEL.onnx ...]
 
-Without models it takes one file of every architecture in models/tiny. Exit code 1 if any failed. This is what is run by hand on a machine
+Without models it takes one file of every architecture in models/tiny; `--devset` takes those real files of models/devset.py that are on this
+machine (the onnx package's, and what models/cache holds), at their typical sizes; `--full` exports every architecture in full size. Exit code 1 if any failed. This is what is run by hand on a machine
 with a GPU; CI has none.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -22,7 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 
-def run(path: str, target: str, precision: str, jobs: int) -> dict[str, object]:
+Shapes = tuple[tuple[str, tuple[int | str, ...]], ...]
+
+
+def run(path: str, target: str, precision: str, jobs: int, shapes: Shapes = ()) -> dict[str, object]:
     """One model in one precision: status, errors against the reference, launches, seconds."""
     from aitc.errors import AitcError
     from aitc.pipeline import Options, compile
@@ -31,7 +34,7 @@ def run(path: str, target: str, precision: str, jobs: int) -> dict[str, object]:
     row: dict[str, object] = {"model": Path(path).stem, "precision": precision, "target": target}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            options = Options(targets=(target,), output=Path(folder) / "out", precision=precision, jobs=jobs, verify="require")
+            options = Options(targets=(target,), output=Path(folder) / "out", precision=precision, jobs=jobs, verify="require", input_shapes=shapes)
             result = compile(path, options)
             assert result.plan is not None and result.verification is not None
             row |= {"status": result.verification.status, "detail": str(result.verification), "launches": len(result.plan.launches),
@@ -55,6 +58,26 @@ def one_of_each() -> list[str]:
     return found
 
 
+def real_files() -> list[tuple[str, Shapes]]:
+    """The development set, as far as it is here."""
+    from models import devset
+
+    found: list[tuple[str, Shapes]] = []
+    for m in devset.MODELS:
+        here = m.wheel is None or (devset.CACHE / f"{m.wheel.package}-{m.wheel.version}" / m.path).exists()
+        if here:
+            found.append((str(m.fetch()), tuple((name, tuple(shape)) for name, shape in m.shapes().items())))
+    return found
+
+
+def exported() -> list[str]:
+    """Every architecture of the catalog in full size, static, by torch's new exporter."""
+    from bench.product import full_model
+    from models import catalog
+
+    return [str(full_model(a.name)) for a in catalog.CATALOG]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*")
@@ -62,19 +85,29 @@ def main() -> int:
     parser.add_argument("--precision", action="append")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--devset", action="store_true")
+    parser.add_argument("--full", action="store_true")
     given = parser.parse_args()
-    work = [(m, p) for m in given.models or one_of_each() for p in given.precision or ["fp32", "fp16"]]
+    models: list[tuple[str, Shapes]] = [(m, ()) for m in given.models]
+    models += real_files() if given.devset else []
+    models += [(m, ()) for m in exported()] if given.full else []
+    models = models or [(m, ()) for m in one_of_each()]
+    work = [(m, p, shapes) for m, shapes in models for p in given.precision or ["fp32", "fp16"]]
     workers = max(1, min(len(work), given.jobs // 2))
     rows = []
     with ProcessPoolExecutor(workers) as pool:
-        futures = [pool.submit(run, m, given.target, p, 2) for m, p in work]
+        futures = [pool.submit(run, m, given.target, p, 2, shapes) for m, p, shapes in work]
         for f in futures:
             row = f.result()
             rows.append(row)
             text = str(row["detail"]).replace("\n", " | ")
             print(f"{row['status']:8} {row['model']:44} {row['precision']:6} {row.get('launches', ''):>4} launches {row['wall_s']:>6} s  {text[:300]}", flush=True)
     if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        from aitc.targets.machine import devices
+        from bench import record
+
+        names = sorted({d.name for d in devices()})
+        record.write(given.json.stem, rows, ", ".join(names), given.json.parent)
     bad = sum(r["status"] != "passed" for r in rows)
     print(f"{len(rows) - bad} passed, {bad} failed")
     return 1 if bad else 0

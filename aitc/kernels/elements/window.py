@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aitc.ir.dim import Dim, bounds, floordiv, product, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, flatten
@@ -186,15 +188,15 @@ def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     return Ref(name, uniform=False, outer=False)
 
 
-def _whole_factor(a: object, size_in: Dim, size_out: Dim, scale: float) -> int | None:
+def _whole_factor(a: Any, size_in: Dim, size_out: Dim, scale: float) -> int | None:
     """The factor of nearest upsampling by a whole number, where every mode picks element i // factor."""
-    if a.mode != "nearest":  # type: ignore[attr-defined]
+    if a.mode != "nearest":
         return None
-    exact = a.coordinates == "asymmetric" and a.nearest == "floor"  # type: ignore[attr-defined]
+    exact = a.coordinates == "asymmetric" and a.nearest == "floor"
     middle = a.coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric") and a.nearest in (
         "round_prefer_floor",
         "round_prefer_ceil",
-    )  # type: ignore[attr-defined]
+    )
     if not (exact or middle):
         return None
     for factor in (2, 3, 4, 8):
