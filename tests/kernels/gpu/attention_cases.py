@@ -62,14 +62,26 @@ def attention(
     packed: bool = False,
     light: bool = False,
 ) -> Problem:
-    """Attention over (batch, rows, heads, D). `mask`: none, row (batch, keys) with -inf, full (heads, queries, keys). `packed`: Q, K, V are slices of one tensor. `light`: shapes only."""
+    """Attention over (batch, rows, heads, D).
+
+    `mask`: none, row (batch, keys) with -inf, full (heads, queries, keys). `packed`: Q, K, V are slices of one tensor.
+    `light`: shapes only.
+    """
     rng = np.random.default_rng(queries + keys + D)
     DV, kv_heads = DV or D, kv_heads or heads
     ct, acc = CTYPES[dtype], "double" if dtype == "f64" else "float"
     scale = 1 / np.sqrt(D)
-    body = {"row": f"data[int64_t(batch) * {keys} + col]", "full": f"data[(int64_t(head) * {queries} + row) * {keys} + col]"}.get(mask, "data[0]")
+    body = {
+        "row": f"data[int64_t(batch) * {keys} + col]",
+        "full": f"data[(int64_t(head) * {queries} + row) * {keys} + col]",
+    }.get(mask, "data[0]")
     if light:
-        q, k, v, y = zeros(batch, queries, heads, D), zeros(batch, keys, kv_heads, D), zeros(batch, keys, kv_heads, DV), zeros(batch, queries, heads, DV)
+        q, k, v, y = (
+            zeros(batch, queries, heads, D),
+            zeros(batch, keys, kv_heads, D),
+            zeros(batch, keys, kv_heads, DV),
+            zeros(batch, queries, heads, DV),
+        )
         m = {"row": zeros(batch, keys), "full": zeros(heads, queries, keys)}.get(mask, zeros(1))
     else:
         q, k, v, m, y = data(rng, batch, heads, queries, keys, D, DV, kv_heads, causal, mask, dtype, scale)
@@ -96,6 +108,7 @@ def attention(
         arguments = [Input(q, dtype), Input(k, dtype), Input(v, dtype)]
         starts, rows, strides = (0, 0, 0), (heads * D, kv_heads * D, kv_heads * DV), (D, D, DV)
     lengths, extents = (queries, keys, keys), (D, D, DV)
+    make_mask = "NoMask{}" if mask == "none" else "Mask{mask}"
     operands = ""
     for name, start, row, stride, length, extent in zip("QKV", starts, rows, strides, lengths, extents, strict=True):
         width = largest_power(extent, row, stride, start, limit=16 // SIZES[dtype])
@@ -129,13 +142,16 @@ struct Store {{
     store<V>(y + ((int64_t(batch) * queries + row) * {heads} + head) * {DV} + d, r);
   }}
 }};
-using Kernel = {''.join(part.title() for part in kernel.split('_'))}<{text}, Shape, Q>;
+using Kernel = {"".join(part.title() for part in kernel.split("_"))}<{text}, Shape, Q>;
 static_assert(Kernel::threads == {threads} && Kernel::smem_bytes == {smem}, "threads and shared memory");
-AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, const {ct}* v, const {ct}* mask, {ct}* y, int N, int queries, int keys) {{
-  {kernel}<{'true' if causal else 'false'}, {text}>(Shape{{N, queries, keys, keys - queries}}, Q{{q}}, K{{k}}, V{{v}}, {'NoMask{}' if mask == 'none' else 'Mask{mask}'}, Store{{y, queries}});
+AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, const {ct}* v, const {ct}* mask, {ct}* y,
+                                               int N, int queries, int keys) {{
+  const Shape shape{{N, queries, keys, keys - queries}};
+  {kernel}<{"true" if causal else "false"}, {text}>(shape, Q{{q}}, K{{k}}, V{{v}}, {make_mask}, Store{{y, queries}});
 }}
 """
-    label = f"{kernel} {tile} {dtype} ({batch},{heads}/{kv_heads},{queries}x{keys},{D}/{DV}){' causal' if causal else ''} mask {mask}{' packed' if packed else ''}"
+    sizes = f"({batch},{heads}/{kv_heads},{queries}x{keys},{D}/{DV})"
+    label = f"{kernel} {tile} {dtype} {sizes}{' causal' if causal else ''} mask {mask}{' packed' if packed else ''}"
     tolerance = {"f16": 2e-3, "bf16": 1.6e-2}.get(dtype)
     return Problem(
         name=label,
@@ -144,12 +160,21 @@ AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, con
         blocks=-(-queries // tile[0]) * heads * batch,
         threads=threads,
         smem_bytes=smem,
-        arguments=(*arguments, Input(m, dtype), Output(y, dtype, tolerance), Scalar(batch), Scalar(queries), Scalar(keys)),
+        arguments=(
+            *arguments,
+            Input(m, dtype),
+            Output(y, dtype, tolerance),
+            Scalar(batch),
+            Scalar(queries),
+            Scalar(keys),
+        ),
         warp={"attention_simt": 0, "attention_cdna": 64}.get(kernel, 32),
     )
 
 
-def _problems(kernel: str, dtype: str, small: tuple[int, int, int], large: tuple[int, int, int], deep: tuple[int, int, int]) -> Iterator[Problem]:
+def _problems(
+    kernel: str, dtype: str, small: tuple[int, int, int], large: tuple[int, int, int], deep: tuple[int, int, int]
+) -> Iterator[Problem]:
     for tile in (small, large):
         yield attention(kernel, tile, 2, 3, 65, 63, 64, dtype=dtype)
         yield attention(kernel, tile, 1, 2, 129, 200, 40, dtype=dtype, causal=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from . import attention_cases, attention_sm90_cases, conv_cases, gemm_cases, gemm_sm90_cases, rowwise_cases
+from . import attention_cases, attention_sm90_cases, conv_cases, gemm_cases, gemm_sm90_cases, map_cases, rowwise_cases
 from .problem import Problem
 
 GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
@@ -20,6 +20,7 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "gemm_cdna": gemm_cases.cdna_cases,
     "conv_cdna": conv_cases.cdna_cases,
     "attention_cdna": attention_cases.cdna_cases,
+    "map": map_cases.cases,
     "reduce": rowwise_cases.reduce_cases,
     "normalize": rowwise_cases.normalize_cases,
     "transpose": rowwise_cases.transpose_cases,

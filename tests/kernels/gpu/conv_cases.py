@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,18 +13,26 @@ from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
 Triple = tuple[int, int, int]
 
 
-def reference(x: np.ndarray, w: np.ndarray, stride: Triple, dilation: Triple, pad: Triple, out: Triple, groups: int) -> np.ndarray:
+def reference(
+    x: np.ndarray, w: np.ndarray, stride: Triple, dilation: Triple, pad: Triple, out: Triple, groups: int
+) -> np.ndarray:
     """x (N, D, H, W, groups C), w (groups, K, T, R, S, C) -> (groups, N, O, P, Q, K), in float64."""
     n = x.shape[0]
     _, k, t, r, s, c = w.shape
     y = np.zeros((groups, n, *out, k))
-    far = tuple(max(0, (o - 1) * st + (f - 1) * di + 1 - p - e) for o, st, f, di, p, e in zip(out, stride, (t, r, s), dilation, pad, x.shape[1:4], strict=True))
+    far = tuple(
+        max(0, (o - 1) * st + (f - 1) * di + 1 - p - e)
+        for o, st, f, di, p, e in zip(out, stride, (t, r, s), dilation, pad, x.shape[1:4], strict=True)
+    )
     padded = np.pad(x, ((0, 0), *((p, q) for p, q in zip(pad, far, strict=True)), (0, 0)))
     for g in range(groups):
         for i in range(t):
             for j in range(r):
                 for m in range(s):
-                    at = [slice(f * di, f * di + (o - 1) * st + 1, st) for f, di, o, st in zip((i, j, m), dilation, out, stride, strict=True)]
+                    at = [
+                        slice(f * di, f * di + (o - 1) * st + 1, st)
+                        for f, di, o, st in zip((i, j, m), dilation, out, stride, strict=True)
+                    ]
                     y[g] += padded[:, at[0], at[1], at[2], g * c : (g + 1) * c] @ w[g, :, i, j, m].T
     return y
 
@@ -48,10 +57,18 @@ def conv(
     """A convolution of (n, *size, groups c) with `k` filters a group. `extra_channels`: the input is a slice of a wider tensor. `light`: shapes only."""
     rng = np.random.default_rng(n + c + k)
     simt, cdna = isinstance(tile, SimtTile), isinstance(tile, CdnaTile)
-    out = tuple((e + 2 * p - (f - 1) * di - 1) // st + 1 for e, p, f, di, st in zip(size, pad, window, dilation, stride, strict=True))
+    out = tuple(
+        (e + 2 * p - (f - 1) * di - 1) // st + 1
+        for e, p, f, di, st in zip(size, pad, window, dilation, stride, strict=True)
+    )
     depth, total = window[0] * window[1] * window[2] * c, groups * c + extra_channels
     if light:
-        stored, w, bias, y = zeros(n, *size, total), zeros(groups, k, *window, c), zeros(groups * k), zeros(n, *out, groups * k)
+        stored, w, bias, y = (
+            zeros(n, *size, total),
+            zeros(groups, k, *window, c),
+            zeros(groups * k),
+            zeros(n, *out, groups * k),
+        )
     else:
         x = rounded(rng.standard_normal((n, *size, groups * c)), dtype)
         w = rounded(rng.standard_normal((groups, k, *window, c)) / np.sqrt(depth), dtype)
@@ -65,7 +82,11 @@ def conv(
     acc = "double" if dtype == "f64" else "float"
     width_store = largest_power(k, groups * k, limit=8)
     element = 8 if dtype == "f64" else 4 if simt else SIZES[dtype]
-    names = dict(zip(("D", "H", "W"), size, strict=True)) | dict(zip(("O", "P", "Q"), out, strict=True)) | {"C": c, "K": k, "groups": groups}
+    names = (
+        dict(zip(("D", "H", "W"), size, strict=True))
+        | dict(zip(("O", "P", "Q"), out, strict=True))
+        | {"C": c, "K": k, "groups": groups}
+    )
     if dynamic:
         members = "  int batch, D, H, W, O, P, Q, C, K, groups;"
         make = "Shape{N, " + ", ".join(str(v) for v in names.values()) + "}"
@@ -74,7 +95,9 @@ def conv(
         make = "Shape{N}"
     taps = ", ".join(f"{a} = {b}" for a, b in zip("TRS", window, strict=True))
     rest = ", ".join(
-        f"{what}_{axis} = {v}" for what, vs in (("stride", stride), ("dilation", dilation), ("pad", pad)) for axis, v in zip("dhw", vs, strict=True)
+        f"{what}_{axis} = {v}"
+        for what, vs in (("stride", stride), ("dilation", dilation), ("pad", pad))
+        for axis, v in zip("dhw", vs, strict=True)
     )
     kernel = "conv_simt" if simt else "conv_cdna" if cdna else "conv_sm80"
     source = f"""#include "aitc/gpu/{kernel}.h"
@@ -88,7 +111,8 @@ struct Window {{
 struct X {{
   using type = {ct};
   static constexpr int width = {width};
-  static constexpr int64_t stride_n = {size[0] * size[1] * size[2] * total}, stride_d = {size[1] * size[2] * total}, stride_h = {size[2] * total}, stride_w = {total};
+  static constexpr int64_t stride_n = {math.prod(size) * total}, stride_d = {size[1] * size[2] * total};
+  static constexpr int64_t stride_h = {size[2] * total}, stride_w = {total};
   const {ct}* data;
 }};
 struct Filter {{
@@ -111,7 +135,7 @@ struct Store {{
     store<V>(out + row * {groups * k} + group * {k} + col, r);
   }}
 }};
-using Kernel = {'ConvSimt' if simt else 'ConvCdna' if cdna else 'ConvSm80'}<{tile.text}, Shape, Window, X, Filter>;
+using Kernel = {"ConvSimt" if simt else "ConvCdna" if cdna else "ConvSm80"}<{tile.text}, Shape, Window, X, Filter>;
 static_assert(Kernel::threads == {tile.threads}, "threads");
 static_assert(Kernel::smem_bytes == {tile.smem_bytes(element)}, "shared memory");
 AITC_KERNEL({tile.threads}) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* w, const {ct}* bias, {ct}* y, int N) {{
@@ -126,7 +150,13 @@ AITC_KERNEL({tile.threads}) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* w, 
         blocks=-(-rows // tile.BM) * -(-k // tile.BN) * groups,
         threads=tile.threads,
         smem_bytes=tile.smem_bytes(element),
-        arguments=(Input(stored, dtype), Input(w, dtype), Input(bias, dtype), Output(y, dtype, 2e-3 if dtype == "f32" and kernel == "conv_sm80" else None), Scalar(n)),
+        arguments=(
+            Input(stored, dtype),
+            Input(w, dtype),
+            Input(bias, dtype),
+            Output(y, dtype, 2e-3 if dtype == "f32" and kernel == "conv_sm80" else None),
+            Scalar(n),
+        ),
         warp=0 if simt else 64 if cdna else 32,
     )
 

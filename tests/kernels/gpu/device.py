@@ -26,7 +26,17 @@ def build(problem: Problem, folder: Path, arch: str = "90") -> Path:
     source = folder / f"{problem.digest}.cu"
     source.write_text(problem.source)
     part = cubin.with_suffix(f".{os.getpid()}")
-    command = ["nvcc", "-cubin", f"-gencode=arch=compute_{arch},code=sm_{arch}", "-std=c++17", "-Xptxas=-v", f"-I{INCLUDE}", str(source), "-o", str(part)]
+    command = [
+        "nvcc",
+        "-cubin",
+        f"-gencode=arch=compute_{arch},code=sm_{arch}",
+        "-std=c++17",
+        "-Xptxas=-v",
+        f"-I{INCLUDE}",
+        str(source),
+        "-o",
+        str(part),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{problem.name}: {done.stderr[:3000]}")
@@ -58,9 +68,15 @@ class Kernel:
         self.cuda = ctypes.CDLL("libcuda.so.1")
         module, self.function = ctypes.c_void_p(), ctypes.c_void_p()
         self._check(self.cuda.cuModuleLoadData(ctypes.byref(module), cubin.read_bytes()), "cuModuleLoadData")
-        self._check(self.cuda.cuModuleGetFunction(ctypes.byref(self.function), module, problem.entry.encode()), "cuModuleGetFunction")
+        self._check(
+            self.cuda.cuModuleGetFunction(ctypes.byref(self.function), module, problem.entry.encode()),
+            "cuModuleGetFunction",
+        )
         if problem.smem_bytes > 48 * 1024:
-            self._check(self.cuda.cuFuncSetAttribute(self.function, _MAX_DYNAMIC_SHARED, problem.smem_bytes), "cuFuncSetAttribute")
+            self._check(
+                self.cuda.cuFuncSetAttribute(self.function, _MAX_DYNAMIC_SHARED, problem.smem_bytes),
+                "cuFuncSetAttribute",
+            )
 
     @staticmethod
     def _check(code: int, what: str) -> None:
@@ -91,11 +107,16 @@ class Kernel:
         swizzle = {0: 0, 32: 1, 64: 2, 128: 3}[m.swizzle]
         if m.im2col is None:
             box = (ctypes.c_uint32 * rank)(*m.box)
-            self._check(self.cuda.cuTensorMapEncodeTiled(out, kind, rank, base, sizes, strides, box, steps, 0, swizzle, 3, 0), "cuTensorMapEncodeTiled")
+            self._check(
+                self.cuda.cuTensorMapEncodeTiled(out, kind, rank, base, sizes, strides, box, steps, 0, swizzle, 3, 0),
+                "cuTensorMapEncodeTiled",
+            )
             return out
         lower, upper, channels, pixels = m.im2col
         corners = [(ctypes.c_int * (rank - 2))(*c) for c in (lower, upper)]
-        code = self.cuda.cuTensorMapEncodeIm2col(out, kind, rank, base, sizes, strides, *corners, channels, pixels, steps, 0, swizzle, 3, 0)
+        code = self.cuda.cuTensorMapEncodeIm2col(
+            out, kind, rank, base, sizes, strides, *corners, channels, pixels, steps, 0, swizzle, 3, 0
+        )
         self._check(code, "cuTensorMapEncodeIm2col")
         if m.sizes[-1] * m.strides[-1] < 131072:  # drivers up to CUDA 13.1 set a bit that is wrong for small tensors
             out[1] &= ~(1 << 21)
@@ -106,10 +127,27 @@ class Kernel:
         p = self.problem
         if p.cluster > 1:
             attribute = (ctypes.c_uint32 * 18)(4, 0, p.cluster, 1, 1)  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            config = _LaunchConfig(p.blocks, p.grid_y, 1, p.threads, 1, 1, p.smem_bytes, stream, ctypes.addressof(attribute), 1)
-            self._check(self.cuda.cuLaunchKernelEx(ctypes.byref(config), self.function, arguments, None), f"{p.name}: cuLaunchKernelEx")
+            config = _LaunchConfig(
+                p.blocks, p.grid_y, 1, p.threads, 1, 1, p.smem_bytes, stream, ctypes.addressof(attribute), 1
+            )
+            self._check(
+                self.cuda.cuLaunchKernelEx(ctypes.byref(config), self.function, arguments, None),
+                f"{p.name}: cuLaunchKernelEx",
+            )
             return
-        code = self.cuda.cuLaunchKernel(self.function, p.blocks, p.grid_y, 1, p.threads, 1, 1, p.smem_bytes, ctypes.c_void_p(stream), arguments, None)
+        code = self.cuda.cuLaunchKernel(
+            self.function,
+            p.blocks,
+            p.grid_y,
+            1,
+            p.threads,
+            1,
+            1,
+            p.smem_bytes,
+            ctypes.c_void_p(stream),
+            arguments,
+            None,
+        )
         self._check(code, f"{p.name}: cuLaunchKernel")
 
 

@@ -7,7 +7,6 @@ import numpy as np
 
 from .problem import RIM, SIZES, Input, Map, Problem, Scalar, Verdict, encode, initial_bytes, judge, with_rims
 
-
 _MAP_TYPES = {"f16": 6, "bf16": 9, "f32": 7}
 
 
@@ -15,7 +14,15 @@ def _tensor_map(kernels: emulator.Kernels, m: Map, buffer: np.ndarray) -> bytes:
     """The tensor map, made by the emulator's own encoder."""
     raw = buffer.view(np.uint8).reshape(-1)[m.offset * SIZES[m.dtype] :]
     if m.im2col is None:
-        return kernels.tensor_map(raw, m.box, swizzle=m.swizzle, size=m.sizes, pitch=m.strides, step=m.steps or None, type_=_MAP_TYPES[m.dtype])
+        return kernels.tensor_map(
+            raw,
+            m.box,
+            swizzle=m.swizzle,
+            size=m.sizes,
+            pitch=m.strides,
+            step=m.steps or None,
+            type_=_MAP_TYPES[m.dtype],
+        )
     lower, upper, channels, pixels = m.im2col
     shape, strides = m.sizes[::-1], (*m.strides[::-1], SIZES[m.dtype])
     view = np.lib.stride_tricks.as_strided(raw[: raw.size // 2 * 2].view(np.float16), shape, strides)
@@ -44,7 +51,14 @@ def run(problem: Problem, warp: int = 32) -> Verdict:
             arguments.append(held[RIM:-RIM])
             pointers.append(held[RIM:-RIM])
     try:
-        kernels.launch(problem.entry, (problem.blocks, problem.grid_y), problem.threads, problem.smem_bytes, *arguments, cluster=problem.cluster)
+        kernels.launch(
+            problem.entry,
+            (problem.blocks, problem.grid_y),
+            problem.threads,
+            problem.smem_bytes,
+            *arguments,
+            cluster=problem.cluster,
+        )
     except emulator.EmulatorError as error:
         return Verdict(problem.name, faults=[str(error)])
     return judge(problem, [with_rims(held) if is_input else held for is_input, held in buffers])

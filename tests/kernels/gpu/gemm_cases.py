@@ -63,7 +63,10 @@ class SimtTile:
 
     def smem_bytes(self, element_bytes: int) -> int:
         """The formula that gemm_simt.h documents; `element_bytes` of the accumulator's type."""
-        return max(self.split * 2 * self.BK * (self.BM + 4 + self.BN + 4), (self.split - 1) * self.BM * self.BN) * element_bytes
+        return (
+            max(self.split * 2 * self.BK * (self.BM + 4 + self.BN + 4), (self.split - 1) * self.BM * self.BN)
+            * element_bytes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,15 @@ def gemm(
     rng = np.random.default_rng(seed + M * 7 + N * 3 + K)
     gemv, cdna = isinstance(tile, GemvTile), isinstance(tile, CdnaTile)
     simt = isinstance(tile, SimtTile) or gemv
-    kernel = f"gemv_{tile.form.lower()}" if isinstance(tile, GemvTile) else "gemm_simt" if simt else "gemm_cdna" if cdna else "gemm_sm80"
+    kernel = (
+        f"gemv_{tile.form.lower()}"
+        if isinstance(tile, GemvTile)
+        else "gemm_simt"
+        if simt
+        else "gemm_cdna"
+        if cdna
+        else "gemm_sm80"
+    )
     out_dtype = out_dtype or dtype
     integer = dtype in ("i8", "u8", "i32", "i64")
     draw = (lambda *s: rng.integers(-8, 8, s)) if integer else (lambda *s: rng.standard_normal(s))
@@ -193,8 +204,16 @@ def gemm(
     a_flat, a_batch, a_row, a_col = lay(a, majors[0] != "M", a_none)
     b_flat, b_batch, b_row, b_col = lay(b, majors[1] != "K", b_none)
     limit = 16 // SIZES[dtype]
-    width_a = 1 if a_none else largest_power(K if majors[0] == "K" else M, a_row if majors[0] == "K" else a_col, a_batch, limit=limit)
-    width_b = 1 if b_none else largest_power(K if majors[1] == "K" else N, b_col if majors[1] == "K" else b_row, b_batch, limit=limit)
+    width_a = (
+        1
+        if a_none
+        else largest_power(K if majors[0] == "K" else M, a_row if majors[0] == "K" else a_col, a_batch, limit=limit)
+    )
+    width_b = (
+        1
+        if b_none
+        else largest_power(K if majors[1] == "K" else N, b_col if majors[1] == "K" else b_row, b_batch, limit=limit)
+    )
     width_store = largest_power(N, limit=8)
     ct, co = CTYPES[dtype], CTYPES[out_dtype]
     acc = "double" if dtype == "f64" else "int64_t" if dtype == "i64" else "int32_t" if integer else "float"
@@ -202,12 +221,12 @@ def gemm(
     init = (lambda v: "") if dynamic else (lambda v: f" = {v}")
     bias = epilogue == "bias"
     smem = tile.smem_bytes(8 if acc in ("double", "int64_t") else 4 if simt else SIZES[dtype])
-    check = f"""using Kernel = {'GemmSimt' if simt else 'GemmCdna' if cdna else 'GemmSm80'}<{tile.text}, Shape, A, B>;
+    check = f"""using Kernel = {"GemmSimt" if simt else "GemmCdna" if cdna else "GemmSm80"}<{tile.text}, Shape, A, B>;
 static_assert(Kernel::threads == {tile.threads} && Kernel::smem_bytes == {smem}, "threads and shared memory");
 """
     if gemv:
         check = f'static_assert({tile.text}::threads == {tile.threads}, "threads");\n'
-    source = f"""#include "aitc/gpu/{'gemv' if gemv else kernel}.h"
+    source = f"""#include "aitc/gpu/{"gemv" if gemv else kernel}.h"
 using namespace aitc;
 struct Shape {{
   static constexpr int batch = {batch};
@@ -240,16 +259,20 @@ struct Store {{
     Vec<{co}, V> r;
     const auto b = load<V>(bias + col);
     AITC_UNROLL
-    for (int j = 0; j < V; ++j) r[j] = convert<{co}>(acc[j]{' + convert<' + acc + '>(b[j])' if bias else ''});
+    for (int j = 0; j < V; ++j) r[j] = convert<{co}>(acc[j]{" + convert<" + acc + ">(b[j])" if bias else ""});
     store<V>(out + (batch * rows + row) * cols + col, r);
   }}
 }};
 {check}AITC_KERNEL({tile.threads}) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {co}* bias, {co}* out, int M, int N, int K) {{
-  {kernel}<{tile.text}>(Shape{{{'M, N, K' if dynamic else ''}}}, A{{a}}, B{{b}}, Store{{out, bias, M, N}});
+  {kernel}<{tile.text}>(Shape{{{"M, N, K" if dynamic else ""}}}, A{{a}}, B{{b}}, Store{{out, bias, M, N}});
 }}
 """
     bias_values = zeros(N) if light else rounded(draw(N), out_dtype)
-    expected = zeros(batch, M, N) if light else np.matmul(a.astype(np.float64), b.astype(np.float64)) + (bias_values if bias else 0)
+    expected = (
+        zeros(batch, M, N)
+        if light
+        else np.matmul(a.astype(np.float64), b.astype(np.float64)) + (bias_values if bias else 0)
+    )
     tolerance = 2e-3 if dtype == "f32" and kernel == "gemm_sm80" else None
     if integer and not light:
         expected = expected.astype(np.int64)
@@ -261,7 +284,15 @@ struct Store {{
         blocks=blocks,
         threads=tile.threads,
         smem_bytes=smem,
-        arguments=(Input(a_flat, dtype), Input(b_flat, dtype), Input(bias_values, out_dtype), Output(expected, out_dtype, tolerance), Scalar(M), Scalar(N), Scalar(K)),
+        arguments=(
+            Input(a_flat, dtype),
+            Input(b_flat, dtype),
+            Input(bias_values, out_dtype),
+            Output(expected, out_dtype, tolerance),
+            Scalar(M),
+            Scalar(N),
+            Scalar(K),
+        ),
         warp=tile.warp if isinstance(tile, GemvTile) else 0 if simt else 64 if cdna else 32,
     )
 
@@ -280,27 +311,59 @@ def sm80_cases() -> Iterator[Problem]:
     """Every tile at odd sizes, every pair of majors, widths from 1 to 8, batches, strides."""
     for t in SM80_TILES:
         tag = t.text[5:-1].replace(", ", "x")
-        yield gemm(f"gemm_sm80 {tag} {t.BM + 1},{t.BN - 1},{t.BK * 3 + 1}", t, t.BM + 1, t.BN - 1, t.BK * 3 + 1, epilogue="bias")
+        yield gemm(
+            f"gemm_sm80 {tag} {t.BM + 1},{t.BN - 1},{t.BK * 3 + 1}",
+            t,
+            t.BM + 1,
+            t.BN - 1,
+            t.BK * 3 + 1,
+            epilogue="bias",
+        )
         yield gemm(f"gemm_sm80 {tag} aligned", t, t.BM - 8, t.BN + 8, t.BK * 5 + 8, epilogue="bias", dynamic=False)
     small, large = SM80_TILES[1], SM80_TILES[0]
     for dtype in ("f16", "bf16", "f32"):
         t = Sm80Tile(64, 64, 32, 2, 2, 3) if dtype == "f32" else small
         for a_major in ("K", "M", "none"):
             for b_major in ("K", "N", "none"):
-                yield gemm(f"gemm_sm80 {dtype} A {a_major} B {b_major}", t, 72, 136, 104, dtype, (a_major, b_major), epilogue="bias")
+                yield gemm(
+                    f"gemm_sm80 {dtype} A {a_major} B {b_major}",
+                    t,
+                    72,
+                    136,
+                    104,
+                    dtype,
+                    (a_major, b_major),
+                    epilogue="bias",
+                )
         for size in (1, 31, 33):
             yield gemm(f"gemm_sm80 {dtype} {size}", t, size, size, size, dtype, ("K", "K"))
             yield gemm(f"gemm_sm80 {dtype} {size} transposed", t, size, size + 1, size + 2, dtype, ("M", "N"))
         yield gemm(f"gemm_sm80 {dtype} width 4", t, 68, 68, 100, dtype, ("M", "N"), pad=4)
         yield gemm(f"gemm_sm80 {dtype} width 2", t, 66, 70, 98, dtype, ("K", "K"), pad=2)
         yield gemm(f"gemm_sm80 {dtype} batch", t, 65, 40, 72, dtype, batch=3, pad=8)
-        yield gemm(f"gemm_sm80 {dtype} shared B", t, 65, 40, 72, dtype, batch=3, shared_b=True, out_dtype="f32" if dtype != "f32" else "f16")
+        yield gemm(
+            f"gemm_sm80 {dtype} shared B",
+            t,
+            65,
+            40,
+            72,
+            dtype,
+            batch=3,
+            shared_b=True,
+            out_dtype="f32" if dtype != "f32" else "f16",
+        )
     yield gemm("gemm_sm80 tf32 128x128x16", Sm80Tile(128, 128, 16, 2, 2, 4), 200, 136, 100, "f32", ("M", "N"))
     yield gemm("gemm_sm80 many tiles", large, 1100, 300, 40, epilogue="bias")
     yield gemm("gemm_sm80 K = 0", small, 5, 8, 0)
 
 
-SIMT_TILES = (SimtTile(128, 128, 8, 8, 8), SimtTile(64, 64, 16, 4, 4), SimtTile(32, 32, 16, 2, 2), SimtTile(16, 64, 16, 1, 4), SimtTile(32, 32, 16, 4, 4, 4))
+SIMT_TILES = (
+    SimtTile(128, 128, 8, 8, 8),
+    SimtTile(64, 64, 16, 4, 4),
+    SimtTile(32, 32, 16, 2, 2),
+    SimtTile(16, 64, 16, 1, 4),
+    SimtTile(32, 32, 16, 4, 4, 4),
+)
 
 
 def simt_cases() -> Iterator[Problem]:
@@ -308,13 +371,39 @@ def simt_cases() -> Iterator[Problem]:
     for t in SIMT_TILES:
         tag = t.text[9:-1].replace(", ", "x")
         for dtype in ("f32", "f16"):
-            yield gemm(f"gemm_simt {dtype} {tag} {t.BM + 1},{t.BN - 1},{t.BK * 3 + 1}", t, t.BM + 1, t.BN - 1, t.BK * 3 + 1, dtype, epilogue="bias")
-            yield gemm(f"gemm_simt {dtype} {tag} aligned", t, t.BM - 8, t.BN + 8, t.BK * 5 + 8, dtype, epilogue="bias", dynamic=False)
+            yield gemm(
+                f"gemm_simt {dtype} {tag} {t.BM + 1},{t.BN - 1},{t.BK * 3 + 1}",
+                t,
+                t.BM + 1,
+                t.BN - 1,
+                t.BK * 3 + 1,
+                dtype,
+                epilogue="bias",
+            )
+            yield gemm(
+                f"gemm_simt {dtype} {tag} aligned",
+                t,
+                t.BM - 8,
+                t.BN + 8,
+                t.BK * 5 + 8,
+                dtype,
+                epilogue="bias",
+                dynamic=False,
+            )
     t = SIMT_TILES[1]
     for dtype in ("f32", "f64", "bf16", "i32", "i64"):
         for a_major in ("K", "M", "none"):
             for b_major in ("K", "N", "none"):
-                yield gemm(f"gemm_simt {dtype} A {a_major} B {b_major}", t, 72, 132, 50, dtype, (a_major, b_major), epilogue="bias")
+                yield gemm(
+                    f"gemm_simt {dtype} A {a_major} B {b_major}",
+                    t,
+                    72,
+                    132,
+                    50,
+                    dtype,
+                    (a_major, b_major),
+                    epilogue="bias",
+                )
         for size in (1, 31, 33):
             yield gemm(f"gemm_simt {dtype} {size}", t, size, size, size, dtype, ("K", "K"))
         yield gemm(f"gemm_simt {dtype} batch", t, 65, 40, 72, dtype, batch=3, pad=8)
@@ -327,10 +416,46 @@ def gemv_cases() -> Iterator[Problem]:
     for dtype in ("f32", "f16", "bf16", "f64", "i32"):
         for M in (1, 3, 9):
             v = 16 // SIZES[dtype]
-            yield gemm(f"gemv_k {dtype} {M}", GemvTile("K", 1 if M == 1 else 4, v, 2, 4), M, 37, 40 * v, dtype, ("K", "K"), epilogue="bias")
-            yield gemm(f"gemv_k {dtype} {M} odd", GemvTile("K", 1 if M == 1 else 8, 1, 4, 2), M, 33, 101, dtype, ("M", "K"), batch=2)
-            yield gemm(f"gemv_n {dtype} {M}", GemvTile("N", 1 if M == 1 else 4, min(v, 4), 8, 4), M, 24 * v, 77, dtype, ("K", "N"), epilogue="bias")
-            yield gemm(f"gemv_n {dtype} {M} odd", GemvTile("N", 1 if M == 1 else 8, 1, 32, 1), M, 33, 101, dtype, ("M", "N"), batch=2)
+            yield gemm(
+                f"gemv_k {dtype} {M}",
+                GemvTile("K", 1 if M == 1 else 4, v, 2, 4),
+                M,
+                37,
+                40 * v,
+                dtype,
+                ("K", "K"),
+                epilogue="bias",
+            )
+            yield gemm(
+                f"gemv_k {dtype} {M} odd",
+                GemvTile("K", 1 if M == 1 else 8, 1, 4, 2),
+                M,
+                33,
+                101,
+                dtype,
+                ("M", "K"),
+                batch=2,
+            )
+            yield gemm(
+                f"gemv_n {dtype} {M}",
+                GemvTile("N", 1 if M == 1 else 4, min(v, 4), 8, 4),
+                M,
+                24 * v,
+                77,
+                dtype,
+                ("K", "N"),
+                epilogue="bias",
+            )
+            yield gemm(
+                f"gemv_n {dtype} {M} odd",
+                GemvTile("N", 1 if M == 1 else 8, 1, 32, 1),
+                M,
+                33,
+                101,
+                dtype,
+                ("M", "N"),
+                batch=2,
+            )
 
 
 def cdna_cases() -> Iterator[Problem]:
@@ -343,7 +468,9 @@ def cdna_cases() -> Iterator[Problem]:
         for t in tiles:
             tag = f"gemm_cdna {dtype} {t.text[9:-1].replace(', ', 'x')}"
             yield gemm(f"{tag} odd", t, t.BM + 1, t.BN - 1, t.BK * 3 + 1, dtype, epilogue="bias")
-            yield gemm(f"{tag} aligned", t, t.BM - 8, t.BN + 8, t.BK * 5 + 8, dtype, ("K", "K"), epilogue="bias", dynamic=False)
+            yield gemm(
+                f"{tag} aligned", t, t.BM - 8, t.BN + 8, t.BK * 5 + 8, dtype, ("K", "K"), epilogue="bias", dynamic=False
+            )
         t = tiles[-1]
         for majors in (("K", "K"), ("K", "N"), ("M", "K"), ("M", "N"), ("none", "none")):
             yield gemm(f"gemm_cdna {dtype} A {majors[0]} B {majors[1]}", t, 72, 136, 104, dtype, majors)

@@ -19,7 +19,16 @@ CTYPES = {
     "bool": "bool",
 }
 SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i8": 1, "u8": 1, "i32": 4, "i64": 8, "bool": 1}
-_NUMPY = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i8": np.int8, "u8": np.uint8, "i32": np.int32, "i64": np.int64, "bool": np.bool_}
+_NUMPY = {
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "i8": np.int8,
+    "u8": np.uint8,
+    "i32": np.int32,
+    "i64": np.int64,
+    "bool": np.bool_,
+}
 TOLERANCE = {"f16": 1e-3, "bf16": 8e-3, "f32": 2e-5, "f64": 1e-12}
 """Greatest |result - expected| / (|expected| + rms(expected)) by the type of the result."""
 
@@ -168,7 +177,9 @@ def judge(problem: Problem, after: list[np.ndarray]) -> Verdict:
             wrong = int((got != expected).sum())
             if wrong:
                 where = np.argwhere(got != expected)[0]
-                verdict.faults.append(f"output {index}: {wrong} of {got.size} differ, first at {where.tolist()}: {got[tuple(where)]} for {expected[tuple(where)]}")
+                verdict.faults.append(
+                    f"output {index}: {wrong} of {got.size} differ, first at {where.tolist()}: {got[tuple(where)]} for {expected[tuple(where)]}"
+                )
             continue
         limit = argument.tolerance if argument.tolerance is not None else TOLERANCE[argument.dtype]
         verdict.limit = max(verdict.limit, limit)
@@ -177,7 +188,11 @@ def judge(problem: Problem, after: list[np.ndarray]) -> Verdict:
         scale = np.sqrt(np.mean(np.square(expected[finite]))) if finite.any() else 1.0
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(got - expected) / (np.abs(expected) + scale + 1e-30)
-        error = np.where(inside, np.where(np.isfinite(expected), error, np.where(got == expected, 0.0, np.inf)), np.where(np.isnan(got), 0.0, np.inf))
+        error = np.where(
+            inside,
+            np.where(np.isfinite(expected), error, np.where(got == expected, 0.0, np.inf)),
+            np.where(np.isnan(got), 0.0, np.inf),
+        )
         error = np.where(np.isnan(error), np.inf, error)
         worst = float(error.max()) if error.size else 0.0
         verdict.error = max(verdict.error, worst)

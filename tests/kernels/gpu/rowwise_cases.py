@@ -29,7 +29,9 @@ def load_functor(dtype: str, compute: str, width: int, address: str) -> str:
 """
 
 
-def store_functor(dtype: str, compute: str, width: int, address: str, extra: str = "", members: str = "", value: str = "v[j]") -> str:
+def store_functor(
+    dtype: str, compute: str, width: int, address: str, extra: str = "", members: str = "", value: str = "v[j]"
+) -> str:
     """A Store of (row, k, v) that converts and writes `address`."""
     ct = CTYPES[dtype]
     return f"""struct Store {{
@@ -65,11 +67,17 @@ REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def reduction(op: str, form: str, tile: tuple[int, int, int], rows: int, K: int, dtype: str = "f32", warp: int = 32) -> Problem:
+def reduction(
+    op: str, form: str, tile: tuple[int, int, int], rows: int, K: int, dtype: str = "f32", warp: int = 32
+) -> Problem:
     """One reduction of (rows, K); `columns` stores it transposed."""
     rng = np.random.default_rng(rows + K)
     integer = dtype in ("i32", "i64")
-    x = rng.integers(1, 3 if op == "Prod" else 9, (rows, K)) if integer or op.startswith("Arg") else rng.standard_normal((rows, K))
+    x = (
+        rng.integers(1, 3 if op == "Prod" else 9, (rows, K))
+        if integer or op.startswith("Arg")
+        else rng.standard_normal((rows, K))
+    )
     if op == "LogSum":
         x = np.abs(x) + 0.1
     if op == "Prod" and not integer:
@@ -132,7 +140,17 @@ def reduce_cases() -> Iterator[Problem]:
     yield reduction("Prod", "rows", (1, 1, 64), 65, 3)
 
 
-def normalization(op: str, form: str, tile: tuple[int, ...], rows: int, K: int, dtype: str = "f16", warp: int = 32, statistics: bool = False, light: bool = False) -> Problem:
+def normalization(
+    op: str,
+    form: str,
+    tile: tuple[int, ...],
+    rows: int,
+    K: int,
+    dtype: str = "f16",
+    warp: int = 32,
+    statistics: bool = False,
+    light: bool = False,
+) -> Problem:
     """One normalisation of (rows, K) with a scale in the store. `light`: shapes only."""
     rng = np.random.default_rng(rows + K)
     x = rounded(rng.standard_normal((1 if light else rows, K)) * 2 + 1, dtype)
@@ -162,7 +180,11 @@ def normalization(op: str, form: str, tile: tuple[int, ...], rows: int, K: int, 
     make = f"{op}{{}}" if "oftmax" in op else f"{op}{{{eps}f}}"
     address = f"k * {rows} + row" if columns else f"row * {K} + k"
     value = f"v[j] * convert<{compute}>(scale[{'k' if columns else 'k + j'}])"
-    extra = f"AITC_FN void statistics(int64_t row, {compute} m, {compute} d) const {{ mean[row] = m, deviation[row] = d; }}" if statistics else ""
+    extra = (
+        f"AITC_FN void statistics(int64_t row, {compute} m, {compute} d) const {{ mean[row] = m, deviation[row] = d; }}"
+        if statistics
+        else ""
+    )
     source = f"""#include "aitc/gpu/normalize.h"
 using namespace aitc;
 struct Shape {{
@@ -170,7 +192,9 @@ struct Shape {{
 }};
 {load_functor(dtype, compute, min(V, 16 // SIZES[dtype]), address)}
 {store_functor(dtype, compute, min(V, 16 // SIZES[dtype]), address, extra, f"const {CTYPES[dtype]}* scale; {compute} *mean, *deviation;", value)}
-AITC_KERNEL({threads}) void AITC_ENTRY(normalize)(const {CTYPES[dtype]}* x, const {CTYPES[dtype]}* scale, {CTYPES[dtype]}* y, {compute}* mean, {compute}* deviation, int rows, int K) {{
+AITC_KERNEL({threads}) void AITC_ENTRY(normalize)(const {CTYPES[dtype]}* x, const {CTYPES[dtype]}* scale,
+                                                  {CTYPES[dtype]}* y, {compute}* mean, {compute}* deviation,
+                                                  int rows, int K) {{
   normalize_{form}<{text}>({make}, Shape{{rows, K}}, Load{{x}}, Store{{y, scale, mean, deviation}});
 }}
 """
@@ -215,10 +239,21 @@ def normalize_cases() -> Iterator[Problem]:
     yield normalization("LayerNorm", "rows", (1, 16, 1, 64), 4, 1, "f32")
 
 
-def transposition(tile: tuple[int, int, int], batch: int, rows: int, cols: int, dtype: str = "f16", light: bool = False) -> Problem:
+def transposition(
+    tile: tuple[int, int, int], batch: int, rows: int, cols: int, dtype: str = "f16", light: bool = False
+) -> Problem:
     """A batch of transposes, with the widest vectors the extents allow. `light`: shapes only."""
     rng = np.random.default_rng(rows + cols)
-    x = zeros(batch, rows, cols) if light else rounded(rng.integers(0, 2, (batch, rows, cols)) if dtype == "bool" else rng.integers(-100, 100, (batch, rows, cols)), dtype)
+    x = (
+        zeros(batch, rows, cols)
+        if light
+        else rounded(
+            rng.integers(0, 2, (batch, rows, cols))
+            if dtype == "bool"
+            else rng.integers(-100, 100, (batch, rows, cols)),
+            dtype,
+        )
+    )
     limit = 16 // SIZES[dtype]
     wl, ws = largest_power(cols, limit=limit), largest_power(rows, limit=limit)
     ct = CTYPES[dtype]
@@ -271,11 +306,23 @@ def transpose_cases() -> Iterator[Problem]:
             yield transposition((64, 64, 256) if SIZES[dtype] < 4 else (32, 32, 256), batch, rows, cols, dtype)
 
 
-def depthwise(tile: tuple[int, int, int], n: int, size: tuple[int, int, int], c: int, window: tuple[int, int, int], dtype: str = "f16", light: bool = False, **kw: tuple[int, int, int]) -> Problem:
+def depthwise(
+    tile: tuple[int, int, int],
+    n: int,
+    size: tuple[int, int, int],
+    c: int,
+    window: tuple[int, int, int],
+    dtype: str = "f16",
+    light: bool = False,
+    **kw: tuple[int, int, int],
+) -> Problem:
     """A depthwise convolution of (n, *size, c). `light`: shapes only."""
     rng = np.random.default_rng(n + c)
     stride, dilation, pad = kw.get("stride", (1, 1, 1)), kw.get("dilation", (1, 1, 1)), kw.get("pad", (0, 0, 0))
-    out = tuple((e + 2 * p - (f - 1) * di - 1) // st + 1 for e, p, f, di, st in zip(size, pad, window, dilation, stride, strict=True))
+    out = tuple(
+        (e + 2 * p - (f - 1) * di - 1) // st + 1
+        for e, p, f, di, st in zip(size, pad, window, dilation, stride, strict=True)
+    )
     if light:
         x, w, y = zeros(n, *size, c), zeros(*window, c), zeros(n, *out, c)
     else:
@@ -287,14 +334,16 @@ def depthwise(tile: tuple[int, int, int], n: int, size: tuple[int, int, int], c:
     names = dict(zip(("D", "H", "W"), size, strict=True)) | dict(zip(("O", "P", "Q"), out, strict=True)) | {"C": c}
     taps = ", ".join(f"{a} = {b}" for a, b in zip("TRS", window, strict=True))
     rest = ", ".join(
-        f"{what}_{axis} = {v}" for what, vs in (("stride", stride), ("dilation", dilation), ("pad", pad)) for axis, v in zip("dhw", vs, strict=True)
+        f"{what}_{axis} = {v}"
+        for what, vs in (("stride", stride), ("dilation", dilation), ("pad", pad))
+        for axis, v in zip("dhw", vs, strict=True)
     )
     V, pixels, threads = tile
     source = f"""#include "aitc/gpu/depthwise.h"
 using namespace aitc;
 struct Shape {{
   int batch;
-  static constexpr int {', '.join(f'{a} = {b}' for a, b in names.items())};
+  static constexpr int {", ".join(f"{a} = {b}" for a, b in names.items())};
 }};
 struct Window {{
   static constexpr int {taps}, {rest};

@@ -19,9 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from kernels.gpu import device, timing  # noqa: E402
-from kernels.gpu.cases import problems  # noqa: E402
-from kernels.gpu.problem import Problem  # noqa: E402
+from kernels.gpu import device, timing, timing_sm90
+from kernels.gpu.cases import problems
+from kernels.gpu.problem import Problem
 
 
 def build_all(wanted: list[Problem], folder: Path, arch: str, jobs: int) -> dict[str, Path | str]:
@@ -44,7 +44,9 @@ def main() -> int:
     parser.add_argument("--time", action="store_true", help="time the main shapes beside torch")
     parser.add_argument("--no-check", action="store_true", help="skip the comparison with float64")
     parser.add_argument("--only", default="", help="word that the kernel's or problem's name contains")
-    parser.add_argument("--without", default="", help="leave out problems whose name begins with a word that contains this")
+    parser.add_argument(
+        "--without", default="", help="leave out problems whose name begins with a word that contains this"
+    )
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--arch", default="90")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -54,7 +56,7 @@ def main() -> int:
     wanted = [] if options.no_check else [p for p in problems(options.only) if p.warp != 64]
     if options.without:
         wanted = [p for p in wanted if options.without not in p.name.split()[0]]
-    races = [r for r in timing.races() if options.only in r.name] if options.time else []
+    races = [r for r in (*timing.races(), *timing_sm90.races()) if options.only in r.name] if options.time else []
     cubins = build_all([*wanted, *(c for r in races for c in r.candidates)], options.folder, options.arch, options.jobs)
     failed = 0
     for digest, cubin in cubins.items():
@@ -62,7 +64,9 @@ def main() -> int:
             failed += 1
             print(f"BUILD {digest} {cubin[:1500]}")
         elif device.spills(cubin):
-            print(f"spills: {next(p.name for p in [*wanted, *(c for r in races for c in r.candidates)] if p.digest == digest)}")
+            print(
+                f"spills: {next(p.name for p in [*wanted, *(c for r in races for c in r.candidates)] if p.digest == digest)}"
+            )
     print(f"{len(cubins)} cubins in {time.time() - begin:.0f} s, {failed} failed", flush=True)
     if options.compile_only:
         return int(failed > 0)
@@ -80,7 +84,11 @@ def main() -> int:
             failed += 1
             print(f"BAD {problem.name}: {'; '.join(verdict.faults)[:400]}", flush=True)
     if wanted:
-        print(f"{good} of {len(wanted)} problems good; worst error as a part of its limit: " + ", ".join(f"{k} {v:.2f}" for k, v in worst.items()), flush=True)
+        print(
+            f"{good} of {len(wanted)} problems good; worst error as a part of its limit: "
+            + ", ".join(f"{k} {v:.2f}" for k, v in worst.items()),
+            flush=True,
+        )
     if races:
         import torch
 

@@ -37,8 +37,25 @@ def test_nvcc(problem: Problem, tmp_path: Path) -> None:
 def test_hip(problem: Problem, tmp_path: Path) -> None:
     source, output = tmp_path / "kernel.hip", tmp_path / "kernel.co"
     source.write_text(problem.source)
-    command = [str(HIP_CLANG), "-x", "hip", "--offload-arch=gfx90a", "--rocm-path=/usr", f"--rocm-device-lib-path={BITCODE}", "-D__HIP_PLATFORM_AMD__"]
-    command += ["-O3", "-std=c++17", "--offload-device-only", "--no-gpu-bundle-output", f"-I{device.INCLUDE}", str(source), "-o", str(output)]
+    command = [
+        str(HIP_CLANG),
+        "-x",
+        "hip",
+        "--offload-arch=gfx90a",
+        "--rocm-path=/usr",
+        f"--rocm-device-lib-path={BITCODE}",
+        "-D__HIP_PLATFORM_AMD__",
+    ]
+    command += [
+        "-O3",
+        "-std=c++17",
+        "--offload-device-only",
+        "--no-gpu-bundle-output",
+        f"-I{device.INCLUDE}",
+        str(source),
+        "-o",
+        str(output),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]
     notes = subprocess.run(["llvm-readelf-15", "--notes", str(output)], capture_output=True, text=True, check=False)

@@ -15,7 +15,17 @@ from . import emulated
 from .cases import GENERATORS
 from .problem import Output, Problem, initial_bytes, judge
 
-PICK = {"gemm_sm80": 9, "gemm_simt": 17, "gemv": 11, "conv_sm80": 5, "conv_simt": 6, "attention_sm80": 5, "attention_simt": 8, "gemm_cdna": 5, "conv_cdna": 5}
+PICK = {
+    "gemm_sm80": 9,
+    "gemm_simt": 17,
+    "gemv": 11,
+    "conv_sm80": 5,
+    "conv_simt": 6,
+    "attention_sm80": 5,
+    "attention_simt": 8,
+    "gemm_cdna": 5,
+    "conv_cdna": 5,
+}
 """Every how many-th problem of a kernel is run here (the others: every seventh)."""
 
 

@@ -27,27 +27,66 @@ class Race:
 
 
 S, F, G = Sm80Tile, SimtTile, GemvTile
-LARGE_TILES = (S(128, 128, 32, 2, 2, 4), S(128, 128, 64, 2, 2, 3), S(128, 256, 32, 2, 4, 3), S(128, 192, 32, 2, 4, 4), S(128, 96, 64, 2, 2, 3), S(64, 128, 64, 2, 2, 3))
-SMALL_TILES = (S(64, 64, 64, 2, 2, 4), S(32, 64, 64, 1, 2, 4, 2), S(32, 32, 128, 1, 1, 4, 4), S(64, 32, 64, 2, 1, 4, 4), S(16, 32, 128, 1, 1, 4, 8), S(32, 32, 64, 1, 1, 6, 4))
-TF32_TILES = (S(128, 128, 16, 2, 2, 4), S(128, 128, 32, 2, 2, 3), S(128, 64, 32, 2, 2, 3), S(64, 64, 32, 2, 2, 4), S(128, 128, 32, 2, 4, 3))
-SIMT = (F(128, 128, 8, 8, 8), F(128, 64, 8, 8, 4), F(64, 64, 16, 4, 4), F(64, 64, 16, 8, 8, 4), F(32, 64, 16, 4, 4, 2), F(32, 32, 16, 4, 4, 4), F(32, 32, 8, 4, 4, 8))
+LARGE_TILES = (
+    S(128, 128, 32, 2, 2, 4),
+    S(128, 128, 64, 2, 2, 3),
+    S(128, 256, 32, 2, 4, 3),
+    S(128, 192, 32, 2, 4, 4),
+    S(128, 96, 64, 2, 2, 3),
+    S(64, 128, 64, 2, 2, 3),
+)
+SMALL_TILES = (
+    S(64, 64, 64, 2, 2, 4),
+    S(32, 64, 64, 1, 2, 4, 2),
+    S(32, 32, 128, 1, 1, 4, 4),
+    S(64, 32, 64, 2, 1, 4, 4),
+    S(16, 32, 128, 1, 1, 4, 8),
+    S(32, 32, 64, 1, 1, 6, 4),
+)
+TF32_TILES = (
+    S(128, 128, 16, 2, 2, 4),
+    S(128, 128, 32, 2, 2, 3),
+    S(128, 64, 32, 2, 2, 3),
+    S(64, 64, 32, 2, 2, 4),
+    S(128, 128, 32, 2, 4, 3),
+)
+SIMT = (
+    F(128, 128, 8, 8, 8),
+    F(128, 64, 8, 8, 4),
+    F(64, 64, 16, 4, 4),
+    F(64, 64, 16, 8, 8, 4),
+    F(32, 64, 16, 4, 4, 2),
+    F(32, 32, 16, 4, 4, 4),
+    F(32, 32, 8, 4, 4, 8),
+)
 GEMV_HALF = (G("K", 1, 8, 2, 4), G("K", 1, 8, 1, 4), G("K", 1, 8, 4, 2))
 GEMV_FLOAT = (G("K", 1, 4, 2, 4), G("K", 1, 4, 1, 4), G("K", 1, 4, 4, 4))
 GEMV_N = (G("N", 1, 4, 8, 16), G("N", 1, 2, 8, 8), G("N", 1, 4, 4, 16))
 IDENTITY = (1, 1, 1)
 
 
-def _gemm_race(M: int, N: int, K: int, dtype: str, tiles: tuple[Sm80Tile | SimtTile | GemvTile, ...], majors: tuple[str, str] = ("K", "K")) -> Race:
+def _gemm_race(
+    M: int,
+    N: int,
+    K: int,
+    dtype: str,
+    tiles: tuple[Sm80Tile | SimtTile | GemvTile, ...],
+    majors: tuple[str, str] = ("K", "K"),
+) -> Race:
     def rival(torch: Any, x: list[Any]) -> Any:
         a, b, bias = x[0].view(M, K), (x[1].view(N, K).t() if majors[1] == "K" else x[1].view(K, N)), x[2]
         return torch.addmm(bias, a, b)
 
     kind = "gemv" if isinstance(tiles[0], GemvTile) else "gemm_simt" if isinstance(tiles[0], SimtTile) else "gemm_sm80"
     make = tuple(gemm(t.text, t, M, N, K, dtype, majors, epilogue="bias", dynamic=False, light=True) for t in tiles)
-    return Race(f"{kind} {dtype} {M},{N},{K} {''.join(majors)}", 2.0 * M * N * K, 2.0 * (M * K + K * N + M * N), make, rival)
+    return Race(
+        f"{kind} {dtype} {M},{N},{K} {''.join(majors)}", 2.0 * M * N * K, 2.0 * (M * K + K * N + M * N), make, rival
+    )
 
 
-def _conv_race(n: int, side: int, c: int, k: int, f: int, stride: int, dtype: str, tiles: tuple[Sm80Tile | SimtTile, ...]) -> Race:
+def _conv_race(
+    n: int, side: int, c: int, k: int, f: int, stride: int, dtype: str, tiles: tuple[Sm80Tile | SimtTile, ...]
+) -> Race:
     pad, out = f // 2, (side + 2 * (f // 2) - f) // stride + 1
 
     def rival(torch: Any, x: list[Any]) -> Any:
@@ -55,20 +94,55 @@ def _conv_race(n: int, side: int, c: int, k: int, f: int, stride: int, dtype: st
         return torch.relu(torch.nn.functional.conv2d(image, filters, x[2], stride, pad)).permute(0, 2, 3, 1)
 
     make = tuple(
-        conv(t.text, t, n, (1, side, side), c, k, (1, f, f), (1, stride, stride), IDENTITY, (0, pad, pad), dtype=dtype, light=True) for t in tiles
+        conv(
+            t.text,
+            t,
+            n,
+            (1, side, side),
+            c,
+            k,
+            (1, f, f),
+            (1, stride, stride),
+            IDENTITY,
+            (0, pad, pad),
+            dtype=dtype,
+            light=True,
+        )
+        for t in tiles
     )
     kind = "simt" if isinstance(tiles[0], SimtTile) else "sm80"
     flops = 2.0 * n * out * out * k * f * f * c
-    return Race(f"conv_{kind} {dtype} {n} x {side}x{side}x{c} -> {k}, {f}x{f}/{stride}", flops, 2.0 * (n * side * side * c + n * out * out * k), make, rival)
+    return Race(
+        f"conv_{kind} {dtype} {n} x {side}x{side}x{c} -> {k}, {f}x{f}/{stride}",
+        flops,
+        2.0 * (n * side * side * c + n * out * out * k),
+        make,
+        rival,
+    )
 
 
-def _attention_race(kernel: str, b: int, h: int, length: int, D: int, dtype: str, tiles: tuple[tuple[int, int, int], ...], causal: bool = False) -> Race:
+def _attention_race(
+    kernel: str,
+    b: int,
+    h: int,
+    length: int,
+    D: int,
+    dtype: str,
+    tiles: tuple[tuple[int, int, int], ...],
+    causal: bool = False,
+) -> Race:
     def rival(torch: Any, x: list[Any]) -> Any:
         q, k, v = (t.view(b, length, h, D).transpose(1, 2) for t in x[:3])
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
 
     make = tuple(attention(kernel, t, b, h, length, length, D, causal=causal, dtype=dtype, light=True) for t in tiles)
-    return Race(f"{kernel} {dtype} ({b},{h},{length},{D}){' causal' if causal else ''}", 4.0 * b * h * length * length * D / (2 if causal else 1), 0, make, rival)
+    return Race(
+        f"{kernel} {dtype} ({b},{h},{length},{D}){' causal' if causal else ''}",
+        4.0 * b * h * length * length * D / (2 if causal else 1),
+        0,
+        make,
+        rival,
+    )
 
 
 def races() -> Iterator[Race]:
@@ -86,12 +160,32 @@ def races() -> Iterator[Race]:
         yield _gemm_race(1, N, K, "f16", GEMV_HALF)
         yield _gemm_race(1, N, K, "f16", GEMV_N, ("K", "N"))
         yield _gemm_race(1, N, K, "f32", GEMV_FLOAT)
-    conv_tiles = (S(128, 64, 32, 2, 2, 4), S(128, 64, 64, 2, 2, 3), S(64, 64, 64, 2, 2, 3), S(64, 64, 32, 2, 2, 4), S(32, 64, 64, 1, 2, 4, 2), S(32, 32, 128, 1, 1, 4, 4))
+    conv_tiles = (
+        S(128, 64, 32, 2, 2, 4),
+        S(128, 64, 64, 2, 2, 3),
+        S(64, 64, 64, 2, 2, 3),
+        S(64, 64, 32, 2, 2, 4),
+        S(32, 64, 64, 1, 2, 4, 2),
+        S(32, 32, 128, 1, 1, 4, 4),
+    )
     for n in (1, 32):
-        for side, c, k, f, stride in ((224, 3, 64, 7, 2), (224, 4, 64, 7, 2), (56, 64, 64, 3, 1), (56, 64, 256, 1, 1), (28, 128, 128, 3, 1), (14, 256, 256, 3, 1), (7, 512, 512, 3, 1)):
+        for side, c, k, f, stride in (
+            (224, 3, 64, 7, 2),
+            (224, 4, 64, 7, 2),
+            (56, 64, 64, 3, 1),
+            (56, 64, 256, 1, 1),
+            (28, 128, 128, 3, 1),
+            (14, 256, 256, 3, 1),
+            (7, 512, 512, 3, 1),
+        ):
             yield _conv_race(n, side, c, k, f, stride, "f16", conv_tiles)
     for n in (1, 32):
-        for side, c, k, f, stride in ((224, 3, 64, 7, 2), (56, 64, 64, 3, 1), (14, 256, 256, 3, 1), (7, 512, 512, 3, 1)):
+        for side, c, k, f, stride in (
+            (224, 3, 64, 7, 2),
+            (56, 64, 64, 3, 1),
+            (14, 256, 256, 3, 1),
+            (7, 512, 512, 3, 1),
+        ):
             yield _conv_race(n, side, c, k, f, stride, "f32", SIMT)
     half = ((64, 64, 4), (128, 64, 4), (128, 32, 4), (64, 32, 4), (64, 128, 4))
     for b, h, length, D in ((1, 12, 128, 64), (32, 12, 128, 64), (32, 12, 384, 64), (32, 12, 197, 64)):
@@ -104,7 +198,10 @@ def races() -> Iterator[Race]:
         "depthwise f16 32 x 56x56x144, 3x3",
         0,
         4.0 * 32 * side * side * c,
-        tuple(depthwise(t, 32, (1, side, side), c, (1, 3, 3), pad=(0, 1, 1), light=True) for t in ((8, 4, 128), (8, 2, 128), (4, 4, 128))),
+        tuple(
+            depthwise(t, 32, (1, side, side), c, (1, 3, 3), pad=(0, 1, 1), light=True)
+            for t in ((8, 4, 128), (8, 2, 128), (4, 4, 128))
+        ),
         lambda torch, x: torch.nn.functional.conv2d(
             x[0].view(32, side, side, c).permute(0, 3, 1, 2), x[1].view(9, c).t().reshape(c, 1, 3, 3), None, 1, 1, 1, c
         ).permute(0, 2, 3, 1),
@@ -114,7 +211,10 @@ def races() -> Iterator[Race]:
         f"layer norm f16 ({rows},{K})",
         0,
         4.0 * rows * K,
-        tuple(normalization("LayerNorm", "rows", t, rows, K, light=True) for t in ((8, 32, 3, 128), (8, 32, 3, 256), (8, 96, 1, 96))),
+        tuple(
+            normalization("LayerNorm", "rows", t, rows, K, light=True)
+            for t in ((8, 32, 3, 128), (8, 32, 3, 256), (8, 96, 1, 96))
+        ),
         lambda torch, x: torch.nn.functional.layer_norm(x[0].view(rows, K), (K,), weight=x[1]),
     )
     yield Race(
@@ -169,12 +269,22 @@ def run_race(race: Race, cubins: list[Path], torch: Any) -> str:
     first = race.candidates[0]
     torch.manual_seed(0)
     buffers = [
-        torch.randn((a.values if isinstance(a, Input) else a.expected).size, device="cuda").to(getattr(torch, _TORCH[a.dtype]))
+        torch.randn((a.values if isinstance(a, Input) else a.expected).size, device="cuda").to(
+            getattr(torch, _TORCH[a.dtype])
+        )
         for a in first.arguments
         if not isinstance(a, Scalar)
     ]
-    inputs = [b for b, a in zip(buffers, (a for a in first.arguments if not isinstance(a, Scalar)), strict=True) if isinstance(a, Input)]
-    outputs = [b for b, a in zip(buffers, (a for a in first.arguments if not isinstance(a, Scalar)), strict=True) if isinstance(a, Output)]
+    inputs = [
+        b
+        for b, a in zip(buffers, (a for a in first.arguments if not isinstance(a, Scalar)), strict=True)
+        if isinstance(a, Input)
+    ]
+    outputs = [
+        b
+        for b, a in zip(buffers, (a for a in first.arguments if not isinstance(a, Scalar)), strict=True)
+        if isinstance(a, Output)
+    ]
     expected = race.rival(torch, inputs).float().reshape(-1)
     rival_us = _time_us(torch, lambda: race.rival(torch, inputs), 2.0)
     lines = []
@@ -186,9 +296,12 @@ def run_race(race: Race, cubins: list[Path], torch: Any) -> str:
         torch.cuda.synchronize()
         error = float((outputs[0].float() - expected).norm() / expected.norm())
         us = _time_us(torch, lambda k=kernel, a=arguments: k.launch(a, torch.cuda.current_stream().cuda_stream), 2.0)
-        lines.append((us, problem.name.split("<")[-1].rstrip(">") if "<" in problem.name else problem.name, error, keep))
+        lines.append(
+            (us, problem.name.split("<")[-1].rstrip(">") if "<" in problem.name else problem.name, error, keep)
+        )
     best = min(lines)
     rate = f"{race.flops / best[0] / 1e6:6.1f} T" if race.flops else f"{race.bytes / best[0] / 1e3:6.0f} GB/s"
     others = " ".join(f"{us:.1f}" for us, *_ in lines)
     wrong = " WRONG" if any(not line[2] < 5e-3 for line in lines) else ""
-    return f"{race.name:48s} torch {rival_us:8.2f} us  ours {best[0]:8.2f} us  {rival_us / best[0]:5.2f}x  {rate}  [{best[1]}] error {best[2]:.1e} all: {others}{wrong}"
+    ratio = f"torch {rival_us:8.2f} us  ours {best[0]:8.2f} us  {rival_us / best[0]:5.2f}x"
+    return f"{race.name:48s} {ratio}  {rate}  [{best[1]}] error {best[2]:.1e} all: {others}{wrong}"

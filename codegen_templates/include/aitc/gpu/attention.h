@@ -7,8 +7,8 @@
 //   Causal   bool: query i sees keys j <= i + shape.offset only
 //   Shape    D (of Q and K), DV (of V and the result): static constexpr int; batch, heads (of Q), kv_heads (divides
 //            heads; head h reads K and V of h / (heads / kv_heads)), queries, keys: static constexpr int, or int
-//            members read at run time; float scale (positive); int offset (keys - queries for the bottom-right corner, as decoding
-//            with a cache wants; read only if Causal)
+//            members read at run time; float scale (positive); int offset (keys - queries for the bottom-right
+//            corner, as decoding with a cache wants; read only if Causal)
 //   Q K V    using type (float, half_t, bfloat16_t); const type* base(int batch, int head) const; int64_t stride_row in
 //            elements between rows, static constexpr or a member; D is contiguous. `head` is Q's for Q and the shared
 //            one for K and V. width: elements of the widest aligned load: D (DV), stride_row and base() are multiples
@@ -48,8 +48,8 @@ template <int BM, bool Causal, class Shape> AITC_FN int visible_keys(const Shape
 }
 
 // What the softmax sees of a score, before the factor scale * log2(e) if the mask is NoMask, after it otherwise (the
-// mask is added in units of log 2): -infinity where the key is not seen. `all_seen`: no key of the tile is hidden by the
-// end or the causal rule.
+// mask is added in units of log 2): -infinity where the key is not seen. `all_seen`: no key of the tile is hidden by
+// the end or the causal rule.
 template <bool Causal, class Shape, class Mask, class T>
 AITC_FN T masked_score(const Shape& shape, const Mask& mask, const AttentionPlace& place, T score, T scale_log2,
                        int row, int col, bool all_seen) {

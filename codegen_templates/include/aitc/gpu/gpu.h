@@ -1,67 +1,57 @@
 // gpu.h: the one file that tells CUDA from HIP from the emulator. Everything else under gpu/ is written in these words.
 //
 // Which back end: __CUDACC__ (nvcc) -> CUDA; AITC_EMULATOR -> tests/emulator/emulator.h (plain C++17 on the CPU);
-// __HIP__ / __HIPCC__ -> HIP.
+// __HIP__ / __HIPCC__ -> HIP. Every word exists on all three.
 //
-// Words (each exists on all three back ends):
-//   AITC_FN                         prefix of an inline device function, member functions included
-//   AITC_CONST_FN                   prefix of a function that also constant expressions call
-//   AITC_KERNEL(threads[, blocks])  prefix of an entry point: AITC_KERNEL(128) void AITC_ENTRY(name)(...) {...};
-//                                   `threads` is an upper bound, `blocks` what a multiprocessor holds
-//   AITC_ENTRY(name)                the entry point's symbol: name itself on a GPU
+//   AITC_FN                    prefix of an inline device function, member functions included
+//   AITC_CONST_FN              prefix of a function that also constant expressions call
+//   AITC_KERNEL(threads[, blocks])      prefix of an entry point: AITC_KERNEL(128) void AITC_ENTRY(name)(...) {...};
+//                              `threads` is an upper bound, `blocks` what a multiprocessor shall hold
+//   AITC_ENTRY(name)           the entry point's symbol: name itself on a GPU
 //   AITC_UNROLL AITC_UNROLL_4 AITC_NO_UNROLL      before a loop
-//   AITC_GRID_CONSTANT              const __grid_constant__ on CUDA
-//   warp_size                       32 or 64, a constant
-//   threadIdx blockIdx blockDim gridDim        as in CUDA; blocks of our kernels are one-dimensional (blockDim.y ==
-//                                              blockDim.z == 1)
-//   thread_index() lane_index() warp_index()   int, within the block / warp / block
-//   block_barrier()                 every thread of the block; orders shared memory
-//   warp_barrier()                  every thread of the warp; orders shared memory between its lanes
-//   shuffle(v, lane) shuffle_xor(v, mask)      any trivially copyable type of 4 or 8 bytes (smaller types: convert
-//                                              first); whole warp takes part
-//   ballot(p)                       uint64_t, bit l = p of lane l
-//   shared_memory()                 char*: the dynamic shared memory of the launch, 1024-byte aligned on CUDA, 16 on
-//                                   HIP. There is no other: static
-//                                   __shared__ arrays are not used, so that smem_bytes of a kernel is the whole truth
-//                                   and the emulator can check it
-//   atomic_add atomic_max atomic_min atomic_cas    on global or shared memory; float (add), double (add), int,
-//                                                  unsigned, int64_t, uint64_t
-//   memory_fence()                  device-wide release / acquire fence, for arrival counters
-//   bits_float float_bits bits_double double_bits      reinterpretation, uint32_t / uint64_t
-//   AITC_GPU = 1, AITC_VECTOR_ALIGN = 16
-//   half_to_float float_to_half bfloat16_to_float float_to_bfloat16    on raw bits (uint16_t), round to nearest even
-//   floats_to_half2 floats_to_bfloat162        two floats -> uint32_t, the first in the low half
-//   copy_bytes<1|2|4|8|16n>(to, from)          one load and one store of that width (n of 16 bytes); both pointers
-//                                              aligned to it, 16 at most
-//   store_bytes<1|2|4|8|16n>(to, from)         the same, `to` in global memory
-//   m_exp m_log m_tanh m_erf m_pow m_sin m_cos m_rsqrt m_sqrt   on float and double; m_exp2 m_fma m_rcp on float. Exact
-//   to 1-2 ulp; with AITC_FAST_MATH defined before the first
-//                                   include (files all of whose outputs have 16 bits or fewer) exp, log, tanh, erf use
-//                                   the special function unit: error <= 5e-4
-//   m_max m_min                     float; NaN if either is (ONNX Max, Relu)
-//   grid_dependency_wait()          programmatic dependent launch (sm_90 and newer, else nothing): each kernel calls it
-//                                   before its first read of
-//   grid_dependency_launch()        memory that another kernel wrote, and the second once its blocks need no more than
-//                                   they hold; without the launch
-//                                   attribute both do nothing
-//   warp_reduce(v, op) warp_reduce<width>(v, op) block_reduce<threads>(v, op, scratch)      butterfly reductions, the
-//   result in every thread
-//   for_each<V>(count, body)        body.template operator()<V>(int64_t i) for i = 0, V, 2V .. while a whole V fits
-//                                   into count, then operator()<1>(i) for the rest;
-//                                   spread over the grid, grid-stride. Any grid and block; one thread for V elements is
-//                                   best: grid = ceil(count / V / threads)
+//   AITC_GRID_CONSTANT         const __grid_constant__ on CUDA
+//   AITC_GPU = 1, AITC_VECTOR_ALIGN = 16          (see platform.h)
 //
-// What tests/emulator/emulator.h has to provide (namespace emu, and the CUDA spellings):
-//   AITC_WARP_SIZE (32 or 64, -D, default 64), threadIdx blockIdx blockDim gridDim (as lvalues with .x .y .z of
-//   unsigned),
-//   emu::block_barrier(), emu::warp_collective(void (*resolve)(uint64_t mask, void** args), void* args, const char*
-//   what): parks `args`; when all live lanes of
-//   the warp have met there, runs resolve once with args[lane] of the lanes in mask, then lets them go on (shuffles,
-//   ballots, barriers and the matrix instructions'
-//   twins in mma_*.h are built on it), emu::lane() (int within the warp), emu::shared_memory() (char*, 1024-byte
-//   aligned, NaN-poisoned at each block's start),
-//   emu::atomic_add/atomic_max/atomic_min(T*, T) -> old value, emu::atomic_cas(T*, expected, T) -> old value,
-//   emu::memory_fence().
+//   warp_size                  32 or 64, a constant
+//   threadIdx blockIdx blockDim gridDim           as in CUDA; blocks are one-dimensional
+//   thread_index() lane_index() warp_index()      int, within the block / warp / block
+//   block_barrier()            every thread of the block; orders shared memory
+//   warp_barrier()             every thread of the warp; orders shared memory between its lanes
+//   shuffle(v, lane) shuffle_xor(v, mask)         values of 4 or 8 bytes; the whole warp takes part
+//   ballot(p)                  uint64_t, bit l = p of lane l
+//   warp_reduce<width>(v, op)  butterfly over groups of `width` lanes (default: the warp), the result in every lane
+//   block_reduce<threads>(v, op, scratch)         over the block, the result in every thread
+//
+//   shared_memory()            char*: the dynamic shared memory of the launch, aligned to 1024 bytes on CUDA, 16 on
+//                              HIP. There is no other: static __shared__ arrays are not used, so that smem_bytes of a
+//                              kernel is the whole truth and the emulator can check it
+//   copy_bytes<n>(to, from)    one load and one store of n bytes, n = 1, 2, 4, 8 or a multiple of 16 (then several);
+//                              both pointers aligned to min(n, 16)
+//   store_bytes<n>(to, from)   the same, `to` in global memory
+//   atomic_add atomic_max atomic_min atomic_cas   on global or shared memory; int, unsigned, int64_t, uint64_t, and
+//                              float and double for atomic_add; the old value
+//   memory_fence()             device-wide, for arrival counters
+//
+//   bits_float float_bits bits_double double_bits reinterpretation, uint32_t / uint64_t
+//   half_to_float float_to_half bfloat16_to_float float_to_bfloat16      on raw bits (uint16_t), to nearest even
+//   floats_to_half2 floats_to_bfloat162           two floats -> uint32_t, the first in the low half
+//   m_exp m_log m_tanh m_erf m_pow m_sin m_cos m_rsqrt m_sqrt            on float and double; m_exp2 m_fma m_rcp on
+//                              float. 1 to 2 ulp. With AITC_FAST_MATH defined before the first include (for files all of
+//                              whose outputs have 16 bits or fewer) exp, log, tanh and erf on float use the special
+//                              function unit: absolute error <= 5e-4
+//   m_max m_min                NaN if either is (ONNX Max, Relu)
+//
+//   grid_dependency_wait()     programmatic dependent launch (sm_90 and newer, else nothing): each kernel calls the
+//   grid_dependency_launch()   first before it reads what another kernel wrote, and the second when what follows it may
+//                              start. Without the launch attribute both do nothing
+//   for_each<V>(count, body)   body.template operator()<V>(int64_t i) for i = 0, V, 2V .. while a whole V fits into
+//                              count, operator()<1>(i) for the rest; grid-stride, any grid (best: one thread for V)
+//
+// What tests/emulator/emulator.h provides: AITC_WARP_SIZE (32 or 64), threadIdx blockIdx blockDim gridDim, and in
+// namespace emu: block_barrier(), shared_memory(), memory_fence(), atomic_add, atomic_max, atomic_min(T*, T),
+// atomic_cas(T*, T, T), and warp_collective(resolve, args, what): parks `args`; when all live lanes of the warp
+// have met there, it runs resolve(mask, args of all lanes) once and lets them go on. Shuffles, ballots and barriers are
+// built on it here.
 #pragma once
 #include <stdint.h>
 
@@ -221,10 +211,19 @@ template <int Bytes> AITC_FN void copy_bytes(void* to, const void* from) {
   } else {
 #if defined(AITC_EMULATOR)
     emu::copy_bytes<Bytes>(to, from);  // checks both addresses
-#else
+#elif defined(AITC_CUDA)
     if constexpr (Bytes == 16) *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
     else if constexpr (Bytes == 8) *static_cast<uint2*>(to) = *static_cast<const uint2*>(from);
     else *static_cast<raw_word<Bytes>*>(to) = *static_cast<const raw_word<Bytes>*>(from);
+#else
+    if constexpr (Bytes >= 8) {  // clang keeps an array in registers only if it is touched by memcpy
+      typedef uint32_t Words __attribute__((ext_vector_type(Bytes / 4)));
+      Words w;
+      __builtin_memcpy(&w, __builtin_assume_aligned(from, Bytes), Bytes);
+      __builtin_memcpy(__builtin_assume_aligned(to, Bytes), &w, Bytes);
+    } else {
+      __builtin_memcpy(__builtin_assume_aligned(to, Bytes), __builtin_assume_aligned(from, Bytes), Bytes);
+    }
 #endif
   }
 }

@@ -71,8 +71,6 @@ AITC_FN void load_fragment_a(uint32_t (&a)[4], shared_address tile, int m, int k
     for (int i = 0; i < 4; ++i)
       a[i] = load_shared_u32(tile + Shared::element_offset(k + i / 2 * 4 + lane % 4, m + i % 2 * 8 + lane / 4));
   }
-  AITC_UNROLL
-  for (int i = 0; i < 4; ++i) round_operand<T>(a[i]);
 }
 // Two neighbouring fragments of B (k x 16 a step). KMajor: rows are N, columns K; otherwise rows are K, columns N.
 template <class T, class Shared, bool KMajor>
@@ -89,9 +87,13 @@ AITC_FN void load_fragment_b(uint32_t (&b0)[2], uint32_t (&b1)[2], shared_addres
     for (int i = 0; i < 4; ++i)
       r[i] = load_shared_u32(tile + Shared::element_offset(k + i % 2 * 4 + lane % 4, n + i / 2 * 8 + lane / 4));
   }
-  AITC_UNROLL
-  for (int i = 0; i < 4; ++i) round_operand<T>(r[i]);
   b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
+}
+
+// Just before they are used: the instruction after a load of fragments should not wait for it.
+template <class T, int N> AITC_FN void round_operands(uint32_t (&r)[N]) {
+  AITC_UNROLL
+  for (int i = 0; i < N; ++i) round_operand<T>(r[i]);
 }
 
 // The contraction of one block's tile. LoaderA and LoaderB: `Shared` (a SharedTile), `k_major`, and load(char* stage,
@@ -179,9 +181,13 @@ template <class T, class Tile, class LoaderA, class LoaderB> struct MainLoop {
             if (k + u + 1 < k_tiles) fragments(a[then], b[then], to_shared(smem + slot_out * stage_bytes), first);
           }
           AITC_UNROLL
-          for (int i = 0; i < rows; ++i)
+          for (int j = 0; j < cols; ++j) round_operands<T>(b[now][j]);
+          AITC_UNROLL
+          for (int i = 0; i < rows; ++i) {
+            round_operands<T>(a[now][i]);
             AITC_UNROLL
             for (int j = 0; j < cols; ++j) Mma<T>::run(acc[i][j], a[now][i], b[now][j]);
+          }
         }
       }
     }
