@@ -2,9 +2,9 @@
 
     python tests/models/on_device.py [--target h200] [--precision fp32 --precision fp16] [--jobs N] [--json FILE] [MODEL.onnx ...]
 
-Without models it takes one file of every architecture in models/tiny; `--devset` takes those real files of models/devset.py that are on this
-machine (the onnx package's, and what models/cache holds), at their typical sizes; `--full` exports every architecture in full size. Exit code 1 if any failed. This is what is run by hand on a machine
-with a GPU; CI has none.
+Without models it takes one file of every architecture in models/tiny; `--devset` takes those real files of models/devset.py that are
+on this machine (the onnx package's, and what models/cache holds), at their typical sizes; `--full` exports every architecture in full
+size. Exit code 1 if any failed. This is what is run by hand on a machine with a GPU; CI has none.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def main() -> int:
             row = f.result()
             rows.append(row)
             text = str(row["detail"]).replace("\n", " | ")
-            print(f"{row['status']:8} {row['model']:44} {row['precision']:6} {row.get('launches', ''):>4} launches {row['wall_s']:>6} s  {text[:300]}", flush=True)
+            head = f"{row['status']:8} {row['model']:44} {row['precision']:6} {row.get('launches', ''):>4} launches"
+            print(f"{head} {row['wall_s']:>6} s  {text[:300]}", flush=True)
     if given.json:
         from aitc.targets.machine import devices
         from bench import record
