@@ -40,7 +40,8 @@ def _graph_stage(stage: str) -> Callable[[dict[str, str]], dict[str, str]]:
         )
         graph = from_text(blocks["input"])
         verify(graph, "the case itself")
-        inputs = random_inputs(graph)
+        sizes = dict(pair.split("=") for pair in options.get("sizes", "").split())
+        inputs = random_inputs(graph, sizes={name: int(size) for name, size in sizes.items()})
         before = interpret(graph, inputs)
         try:
             getattr(stages, stage)(graph, context)

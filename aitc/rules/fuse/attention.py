@@ -9,29 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import ml_dtypes
-import numpy as np
-
 from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim, product
 from aitc.ir.graph import Node, Value
 from aitc.ir.match import like, made_by, number, pairs, same_shape, uncast
 from aitc.ir.rewrite import FUSE, Match, Outcome, Reason, Rule
 from aitc.ir.types import Shape
+from aitc.rules.fuse.attention_mask import EXCLUDED, Mask, combined, is_finite
 
 LARGEST_HEAD = 256  # elements of a head that a kernel keeps at hand; attention over channels has thousands
-EXCLUDED = -1e4  # what is added to a score that must not count is at most this
-
-
-@dataclass(slots=True)
-class _Mask:
-    """``value`` at the scores' shape ``shape`` of where it is applied. A bool says which scores count."""
-
-    value: Value
-    shape: Shape
-    factor: float = 1.0  # scales applied after an additive mask
-    fill: float = -np.inf  # what a bool puts in place of scores that do not count
-    inverted: bool = False
 
 
 @dataclass(slots=True)
@@ -41,7 +27,7 @@ class _Scores:
     matmul: Node
     scale: float = 1.0
     softcap: float = 0.0
-    masks: list[_Mask] = field(default_factory=list)
+    masks: list[Mask] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
 
@@ -84,7 +70,7 @@ def _probabilities(v: Value, nodes: list[Node]) -> Node | None:
 def _scores(v: Value) -> _Scores | Reason:
     """Peels scale, masks and soft cap off the scores, down to the MatMul."""
     scale, softcap = 1.0, 0.0
-    masks: list[_Mask] = []
+    masks: list[Mask] = []
     nodes: list[Node] = []
     while True:
         v = uncast(v, nodes)
@@ -129,7 +115,7 @@ def _scores(v: Value) -> _Scores | Reason:
                 return Reason("a mask inside the soft cap", node)
             other = node.inputs[1] if node.inputs[0] is inner_value else node.inputs[0]
             assert other is not None
-            masks.append(_Mask(other, v.shape, scale))  # scaled by what was met so far, outside of it
+            masks.append(Mask(other, v.shape, scale))  # scaled by what was met so far, outside of it
             v = inner_value
         elif node.op.name == "Where":
             kept = _where(node, v)
@@ -143,7 +129,7 @@ def _scores(v: Value) -> _Scores | Reason:
             return Reason(f"{node.op.name} between q k^T and the softmax", node)
 
 
-def _where(node: Node, v: Value) -> tuple[_Mask, Value] | Reason:
+def _where(node: Node, v: Value) -> tuple[Mask, Value] | Reason:
     condition, x, y = node.inputs
     assert condition is not None and x is not None and y is not None
     for fill, scores, inverted in ((y, x, False), (x, y, True)):
@@ -151,7 +137,7 @@ def _where(node: Node, v: Value) -> tuple[_Mask, Value] | Reason:
         if n is not None:
             if n > EXCLUDED:
                 return Reason(f"Where fills scores with {n}, which does not exclude them", node)
-            return _Mask(condition, v.shape, fill=float(n), inverted=inverted), scores
+            return Mask(condition, v.shape, fill=float(n), inverted=inverted), scores
     return Reason("Where does not fill with one number", node)
 
 
@@ -287,7 +273,7 @@ def _rewrite(b: Builder, node: Node, m: _Attention) -> Value:
     )  # casts in front of the product of scores are seen through: they are made up for here
     q, k, v = (x if x.type.dtype is dtype else b.op("Cast", x, to=dtype) for x in (q, k, v))
     target = (batch, heads, q.shape[2], k.shape[2])
-    mask, causal = _mask(b, m.scores.masks, target, q)
+    mask, causal = combined(b, m.scores.masks, target, q)
     y = b.op(
         "Attention",
         q,
@@ -298,7 +284,7 @@ def _rewrite(b: Builder, node: Node, m: _Attention) -> Value:
         causal=causal,
         softcap=m.scores.softcap,
     )
-    if m.guarded and mask is not None and not _finite(mask):
+    if m.guarded and mask is not None and not is_finite(mask):
         y = b.op("Where", b.op("IsNaN", y), b.like(0, y), y)
     if m.transposed:
         y = _swap(b, y)
@@ -339,96 +325,6 @@ def _four(b: Builder, v: Value, batch: Dim, heads: Dim) -> Value:
     if v.type.rank == 4 and (v.shape[0] == 1 or v.shape[1] == 1):
         return b.op("Expand", v, shape=shape)
     return b.op("Reshape", v, shape=shape)
-
-
-def _mask(b: Builder, masks: list[_Mask], target: Shape, q: Value) -> tuple[Value | None, bool]:
-    """One mask for all, and whether the attention is causal instead of one of them."""
-    if len(masks) == 1 and is_causal(masks[0].value, masks[0].inverted, target):
-        return (
-            None,
-            True,
-        )  # beside another mask it stays one: rows that both exclude altogether must come out as they did
-    bools: list[Value] = []
-    floats: list[Value] = []
-    for m in masks:
-        v = m.value
-        if v.type.dtype.name != "bool" and m.factor != 1.0:
-            v = b.op("Mul", v, b.like(m.factor, v))
-        if v.type.dtype.name == "bool" and m.inverted:
-            v = b.op("Not", v)
-        if v.type.dtype.name == "bool" and np.isfinite(
-            m.fill
-        ):  # a row without any score kept is averaged, not undefined
-            v = b.op("Where", v, b.like(0, q), b.constant(np.maximum(m.fill, _lowest(q)).astype(q.type.dtype.numpy)))
-        (bools if v.type.dtype.name == "bool" else floats).append(_mask_to(b, v, m.shape, target))
-    if not bools and not floats:
-        return None, False
-    keep = bools[0] if bools else None
-    for v in bools[1:]:
-        keep = b.op("And", keep, v)
-    if not floats:
-        return keep, False
-    total = floats[0]
-    for v in floats[1:]:
-        total = b.op("Add", total, v)
-    if total.type.dtype is not q.type.dtype:
-        total = b.op("Cast", total, to=q.type.dtype)
-    if keep is not None:
-        total = b.op("Where", keep, total, b.like(-np.inf, total))
-    return total, False
-
-
-def _finite(mask: Value) -> bool:
-    """Whether an additive mask is made of finite numbers, so that no row is left without scores."""
-    if mask.type.dtype.name == "bool":
-        return False
-    choice = made_by(mask, "Where")
-    numbers = [number(v) for v in choice.inputs[1:]] if choice is not None else [number(mask)]
-    return all(n is not None and np.isfinite(n) for n in numbers) or (
-        mask.const is not None and bool(np.all(np.isfinite(mask.const)))
-    )
-
-
-def _lowest(v: Value) -> float:
-    """The least finite number of a float type."""
-    return float(ml_dtypes.finfo(v.type.dtype.numpy).min)
-
-
-def _mask_to(b: Builder, v: Value, shape: Shape, target: Shape) -> Value:
-    """A mask that broadcasts to scores of ``shape`` as one that broadcasts to the four axes of ``target``."""
-    full = (
-        v if v.type.rank == len(shape) else b.op("Reshape", v, shape=(1,) * (len(shape) - v.type.rank) + tuple(v.shape))
-    )
-    if same_shape(shape, target):
-        return full
-    lead, rest = full.shape[:-2], full.shape[-2:]
-    if all(d == 1 for d in lead):
-        return b.op("Reshape", full, shape=(1, 1, *rest))
-    if (
-        len(shape) > 4 and shape[-3] == target[1]
-    ):  # the heads are an axis of their own: only what is before it is folded
-        spread = b.op("Expand", full, shape=(*shape[:-3], *full.shape[-3:]))
-        return b.op("Reshape", spread, shape=(target[0], *full.shape[-3:]))
-    spread = b.op("Expand", full, shape=(*shape[:-2], *rest))
-    return b.op("Reshape", spread, shape=(target[0], target[1], *rest))
-
-
-def is_causal(v: Value, inverted: bool, target: Shape) -> bool:
-    """Whether a constant mask keeps exactly what is on and below the diagonal of square scores."""
-    array = v.const
-    if (
-        array is None
-        or target[2] != target[3]
-        or array.shape[-2:] != target[2:]
-        or array.size != array.shape[-1] * array.shape[-2]
-    ):
-        return False
-    square = array.reshape(array.shape[-2:])
-    lower = np.tril(np.ones(square.shape, bool))
-    if square.dtype == np.bool_:
-        return bool(np.array_equal(square ^ inverted, lower))
-    wide = square.astype(np.float64)
-    return bool(np.all(wide[lower] == 0) and np.all(wide[~lower] <= EXCLUDED))
 
 
 FUSE.add(

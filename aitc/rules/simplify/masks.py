@@ -1,8 +1,6 @@
-"""How torch's new exporter writes attention masks: gathers at every index, comparisons that always hold, expanded scalars and masks."""
+"""How torch writes attention masks: comparisons that always hold, numbers and masks that are expanded too early."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from aitc.ir import content as contents
 from aitc.ir import dim as dm
@@ -14,111 +12,6 @@ from aitc.ir.rewrite import SIMPLIFY, Match, Outcome, Rule
 from aitc.registry import load
 
 load("aitc.ops")
-
-
-# --- GatherND of everything ------------------------------------------------------------------------------------------------
-
-
-def _coordinate(v: Value, rank: int) -> int | None:
-    """The axis a < rank such that element [i0, i1, …] of ``v`` is i_a; ``v`` may have further axes of size 1 behind."""
-    if v.const is not None:
-        array = v.const.reshape(v.const.shape[:rank])
-        for a in range(rank):
-            shape = [1] * rank
-            shape[a] = array.shape[a]
-            if array.shape[a] > 1 and np.array_equal(
-                array, np.broadcast_to(np.arange(array.shape[a]).reshape(shape), array.shape)
-            ):
-                return a
-        return None
-    node = v.producer
-    if node is None:
-        return None
-    if node.op.name == "Expand" and node.input.type.rank == v.type.rank:
-        a = _coordinate(node.input, rank)
-        return a if a is not None and node.input.shape[a] == v.shape[a] else None
-    if node.op.name == "Reshape":
-        inner = node.input
-        if same_shape(inner.shape, v.shape[: inner.type.rank]) and all(d == 1 for d in v.shape[inner.type.rank :]):
-            return _coordinate(inner, min(rank, inner.type.rank))
-        real = [a for a, d in enumerate(v.shape[:rank]) if d != 1]
-        if (
-            inner.type.rank == 1
-            and len(real) == 1
-            and v.shape[real[0]] == inner.shape[0]
-            and _coordinate(inner, 1) == 0
-        ):
-            return real[0]
-        return None
-    if node.op.name == "Range" and node.attrs.start == 0 and node.attrs.step == 1:
-        return 0
-    return None
-
-
-def _components(v: Value) -> list[Value] | None:
-    """The values that are concatenated along the last axis, one for each element of it."""
-    concat = made_by(v, "Concat")
-    if concat is None or concat.attrs.axis != v.type.rank - 1:
-        return None
-    parts = [p for p in concat.inputs if p is not None]
-    return parts if all(p.shape[-1] == 1 for p in parts) else None
-
-
-def _match_grid(node: Node) -> Outcome:
-    x, indices = node.inputs
-    assert x is not None and indices is not None
-    count = indices.shape[-1]
-    rank = indices.type.rank - 1
-    if node.attrs.batch_dims or not isinstance(count, int) or rank < 1:
-        return None
-    axes: list[int | None]
-    if indices.const is not None:
-        whole = indices.const
-        axes = [_constant_axis(whole[..., i], x.shape[i]) for i in range(count)]
-    else:
-        parts = _components(indices)
-        axes = [_coordinate(p, rank) for p in parts] if parts is not None else [None]
-    found = [a for a in axes if a is not None]
-    if len(found) < count or found != sorted(set(found)):
-        return None
-    if any(a >= 0 and x.shape[i] != indices.shape[a] for i, a in enumerate(found)):
-        return None
-    return Match(found=tuple(found))
-
-
-def _constant_axis(array: np.ndarray, size: dm.Dim) -> int | None:
-    """As ``_coordinate``; an index that is always 0 into an axis of size 1 counts as the first axis of size 1."""
-    if size == 1 and not array.any():
-        return next((a for a, n in enumerate(array.shape) if n == 1), None)
-    for a, n in enumerate(array.shape):
-        shape = [1] * array.ndim
-        shape[a] = n
-        if n > 1 and np.array_equal(array, np.broadcast_to(np.arange(n).reshape(shape), array.shape)):
-            return a
-    return None
-
-
-def _ungathered(b: Builder, node: Node, axes: tuple[int, ...]) -> Value:
-    x, indices = node.inputs
-    assert x is not None and indices is not None
-    rank, count = indices.type.rank - 1, len(axes)
-    shape: list[dm.Dim] = [1] * rank
-    for i, a in enumerate(axes):
-        shape[a] = x.shape[i]
-    y = b.op("Reshape", x, shape=(*shape, *x.shape[count:]))
-    return y if same_shape(y.shape, node.output.shape) else b.op("Expand", y, shape=node.output.shape)
-
-
-SIMPLIFY.add(
-    "gather-everything",
-    Rule(
-        "gather-everything",
-        "a GatherND at every index in order becomes a Reshape",
-        ("GatherND",),
-        _match_grid,
-        _ungathered,
-    ),
-)
 
 
 # --- comparisons of indices --------------------------------------------------------------------------------------------------
