@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,10 +111,10 @@ class Graph:
             seen.add(id(v))
             yield v
         for node in self.nodes:
-            for v in (*node.inputs, *node.outputs):
-                if v is not None and id(v) not in seen:
-                    seen.add(id(v))
-                    yield v
+            for read in (*node.inputs, *node.outputs):
+                if read is not None and id(read) not in seen:
+                    seen.add(id(read))
+                    yield read
 
     # --- making values
     def unique(self, name: str) -> str:
@@ -172,6 +172,14 @@ class Graph:
                 v.users[node] = v.users.get(node, 0) + 1
         if node.bodies:
             self._holders[node] = None
+
+    def place_behind(self, behind: Mapping[Node, Sequence[Node]]) -> None:
+        """Puts attached nodes behind nodes of the graph. Linear, for any number of them."""
+        order: dict[Node, None] = {}
+        for n in self._nodes:
+            order[n] = None
+            order.update(dict.fromkeys(behind.get(n, ())))
+        self._nodes = order
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Every reader of ``old``, in bodies too, and the graph's outputs, read ``new``; the caller keeps topological order valid."""

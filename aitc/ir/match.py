@@ -22,7 +22,7 @@ def number(v: Value | None) -> float | int | bool | None:
         if v.producer is not None and v.producer.op.name in ("Expand", "Reshape"):
             return number(v.producer.input)
         if v.producer is not None and v.producer.op.name == "Fill":
-            return v.producer.attrs.value  # type: ignore[no-any-return]
+            return v.producer.attrs.value
         if v.content is None or not contents.is_numeric(v.content):
             return None
         array = contents.as_numpy(v.content, v.type.dtype)

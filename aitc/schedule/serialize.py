@@ -125,4 +125,4 @@ def _find(name: str) -> type:
     module, _, qualname = name.partition(":")
     if not module.startswith("aitc.") or not qualname.isidentifier():
         raise KeyError(f"no class is called {name!r}")
-    return getattr(importlib.import_module(module), qualname)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(module), qualname)

@@ -55,7 +55,7 @@ def _back(b: Builder, v: Value, perm: tuple[int, ...]) -> Value:
     full = (1,) * (rank - v.type.rank) + tuple(v.shape)
     back = _inverse(perm)
     if v.const is not None:
-        return b.constant(v.const.reshape(full).transpose(back), name=v.name)  # type: ignore[arg-type]
+        return b.constant(v.const.reshape(full).transpose(back), name=v.name)
     return b.op("Reshape", v, shape=tuple(full[i] for i in back))  # at most one axis is not 1: nothing moves in memory
 
 
