@@ -111,7 +111,7 @@ extern "C" inline __attribute__((used, visibility("default"))) const char* aitc_
 #define AITC_EMULATOR_ENTRY(entry, ...)                                                                             \
   extern "C" __attribute__((visibility("default"))) int aitc_emulator_launch_##entry(                               \
       const unsigned* dims, size_t smem_bytes, void** arguments) {                                                  \
-    return ::emu::launch_guarded(&entry, dims, smem_bytes, arguments, ::emu::bound_of(__VA_ARGS__));                               \
+    return ::emu::launch_guarded(&entry, dims, smem_bytes, arguments, ::emu::bound_of(__VA_ARGS__));                \
   }                                                                                                                 \
   extern "C" __attribute__((visibility("default"))) int aitc_emulator_parameters_##entry(size_t* bytes, int room) { \
     return ::emu::parameter_bytes(&entry, bytes, room);                                                             \

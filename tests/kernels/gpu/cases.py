@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from . import attention_cases, attention_sm90_cases, conv_cases, gemm_cases, gemm_sm90_cases, map_cases, rowwise_cases
+from . import attention_cases, attention_sm90_cases, conv_cases, gemm_cases, gemm_sm90_cases, instruction_cases, map_cases, rowwise_cases
 from .problem import Problem
 
 GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
+    "instruction": instruction_cases.cases,
     "gemm_sm80": gemm_cases.sm80_cases,
     "gemm_sm90": gemm_sm90_cases.cases,
     "gemm_simt": gemm_cases.simt_cases,
