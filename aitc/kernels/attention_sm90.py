@@ -18,7 +18,7 @@ from aitc.kernels.group import Group
 from aitc.kernels.sites import Matrix, dense_result, linear, result_functor, store_functor
 from aitc.targets.target import Target
 
-HEAD_SIZES = frozenset({32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256})
+HEAD_SIZES = frozenset({8, 16, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256})
 """Of V: widths of wgmma with A in registers that mma_sm90.h has."""
 
 
@@ -161,7 +161,7 @@ class AttentionSm90(k.Kernel):
     requires = frozenset({"wgmma", "tma"})
     anchors = frozenset({"Attention"})
     priority = 20
-    doc = "attention on Hopper: operands by TMA, wgmma, softmax and products overlapped; fp16 and bf16, head sizes 32 to 256"
+    doc = "attention on Hopper: operands by TMA, wgmma, softmax and products overlapped; fp16 and bf16, head sizes 8 to 256"
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> AttentionProblem | k.No:
         assert group.anchor is not None

@@ -42,7 +42,7 @@ def packed_b(form: MatMulForm) -> np.ndarray | None:
 def dense_output(group: Group, form: MatMulForm, storage: StorageOf) -> Matrix | None:
     assert group.anchor is not None
     m = dense_result(group, group.anchor.output, form.index, form.coords, storage)
-    if m is None or not isinstance(form.N, int) or form.N % 8 or sm90.copyable(m, form.coords[0]):
+    if m is None or not isinstance(form.N, int) or form.N % 8 or sm90.copyable(m, form.coords[0], form.M, form.N):
         return None
     start = sm90.batch_stride(m, form.coords[0])
     return m if start is not None and (form.batch == 1 or start[1] != 0) else None
@@ -67,9 +67,9 @@ class GemmSm90(k.Kernel):
             return form
         if not sm90.positive(form.K):
             return k.No("K may be 0")
-        reason = sm90.copyable(form.a, form.coords[0])
+        reason = sm90.copyable(form.a, form.coords[0], form.M, form.K)
         if not reason and packed_b(form) is None:
-            reason = sm90.copyable(form.b, form.coords[0])
+            reason = sm90.copyable(form.b, form.coords[0], form.K, form.N)
         if reason:
             return k.No(reason)
         base = problem_of(form)

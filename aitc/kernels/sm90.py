@@ -145,17 +145,17 @@ def batch_stride(m: Matrix, batch: Symbol) -> tuple[Dim, Dim] | None:
     return None if form is None else (form[0], form[1][0])
 
 
-def copyable(m: Matrix, batch: Symbol) -> str:
-    """Why the copy engine cannot read (or write) a matrix of 16-bit elements; "" if it can."""
+def copyable(m: Matrix, batch: Symbol, rows: Dim, cols: Dim) -> str:
+    """Why the copy engine cannot read (or write) a (rows, cols) matrix of 16-bit elements; "" if it can."""
     start = batch_stride(m, batch)
     if start is None:
         return "the batches of an operand do not lie at one stride"
     if m.stride_col != 1 and m.stride_row != 1:
         return "an operand's elements do not lie side by side"
-    other = m.stride_row if m.stride_col == 1 else m.stride_col
+    other, count = (m.stride_row, rows) if m.stride_col == 1 else (m.stride_col, cols)
     if divisor(start[0]) % 8 or divisor(start[1]) % 8 or divisor(other) % 8:
         return "rows of an operand do not begin on 16 bytes"
-    if isinstance(other, int) and other <= 0:
+    if isinstance(other, int) and other <= 0 and count != 1:
         return "rows of an operand overlap"
     return ""
 
@@ -172,6 +172,8 @@ def operand_map(parameter: str, m: Matrix, batch: Symbol, rows: Dim, cols: Dim, 
     transposed = m.stride_col != 1
     other = m.stride_col if transposed else m.stride_row
     inner, outer = (rows, cols) if transposed else (cols, rows)
+    if other == 0:  # a single row
+        other = round_up(inner, 8)
     batched = stride != 0
     pitch = stride if batched else round_up(mul(outer, other), 8)
     return (
@@ -186,8 +188,9 @@ def result_map(parameter: str, m: Matrix, batch: Symbol, M: Dim, N: Dim, batches
     start = batch_stride(m, batch)
     assert start is not None
     offset, stride = start
-    pitch = stride if stride != 0 else mul(M, m.stride_row)
-    return k.MapSpec(parameter, m.root, offset, (N, M, batches), (mul(m.stride_row, 2), mul(pitch, 2)), (64, 16, 1), (1, 1, 1))
+    row = m.stride_row if m.stride_row != 0 else round_up(N, 8)
+    pitch = stride if stride != 0 else mul(M, row)
+    return k.MapSpec(parameter, m.root, offset, (N, M, batches), (mul(row, 2), mul(pitch, 2)), (64, 16, 1), (1, 1, 1))
 
 
 MAP = "AITC_GRID_CONSTANT CUtensorMap {}"

@@ -132,6 +132,7 @@ def cases() -> Iterator[Problem]:
     yield attention(one, 1, 2, 1, 1, 32)
     yield attention(one, 1, 2, 1, 333, 80, causal=True, returns=False)
     yield attention(one, 2, 2, 130, 130, 24, 48)
+    yield attention(one, 1, 2, 66, 66, 8, packed=True, mask="row")
     yield attention((64, 2, 2, 1, False), 1, 1, 70, 100, 256, causal=True)
     yield attention(two, 1, 2, 100, 200, 64, dtype="bf16")
     yield attention(whole, 1, 2, 100, 100, 96, dtype="bf16", mask="full", returns=False)

@@ -5,7 +5,7 @@
 // so that one takes its softmax while another multiplies. Key tiles go from the last to the first: those that need a mask (the diagonal, the ragged end) come first.
 //
 //   attention_sm90<Causal, AttentionTileSm90<D, DV, BN, groups, stages, blocks, single, band>>(shape, map_q, map_k, map_v, mask, store, map_o)
-//     Causal, Shape: see attention.h; D a multiple of 8, DV one of wgmma_transposed's widths (32 40 48 64 72 80 96 112 128 160 192 256); scale > 0
+//     Causal, Shape: see attention.h; D a multiple of 8, DV one of wgmma_transposed's widths (8 16 24 32 40 48 64 72 80 96 112 128 160 192 256); scale > 0
 //     BN      keys a tile, a multiple of 16; groups 1 to 3 warpgroups of 64 rows; `single`: all keys are in one tile; band: heads whose K and V stay in L2 together
 //     maps    4-D, (d, row, head, batch), boxes of (64, 64 * groups) for Q and (64, BN) for K and V, 128-byte swizzle; of the results, boxes of (64, 16)
 //     Mask    NoMask, or: width 1 or 2 (2: keys is even); by_row: whether it differs between rows; operator()<V>(int batch, int head, int row, int col, float (&x)[V]): what is

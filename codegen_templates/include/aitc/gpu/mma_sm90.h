@@ -212,7 +212,9 @@ template <class T, int N, bool TransposedA = false, bool TransposedB = false> AI
 // group 1. So a packed accumulator is an A operand as it stands.
 template <class T, int N> AITC_FN void wgmma_transposed(float (&d)[N / 2], const uint32_t* a, uint64_t b, int keep) {
   static_assert(is_same<T, half_t> || is_same<T, bfloat16_t>, "half or bfloat16");
+  AITC_WGMMA_REGISTERS(8, AITC_LIST4, 4, 5, 6, 7, 8, 9, AITC_ACC4(0));
   AITC_WGMMA_REGISTERS(16, AITC_LIST8, 8, 9, 10, 11, 12, 13, AITC_ACC8(0));
+  AITC_WGMMA_REGISTERS(24, AITC_LIST12, 12, 13, 14, 15, 16, 17, AITC_ACC8(0), AITC_ACC4(8));
   AITC_WGMMA_REGISTERS(32, AITC_LIST16, 16, 17, 18, 19, 20, 21, AITC_ACC16(0));
   AITC_WGMMA_REGISTERS(40, AITC_LIST20, 20, 21, 22, 23, 24, 25, AITC_ACC16(0), AITC_ACC4(16));
   AITC_WGMMA_REGISTERS(48, AITC_LIST24, 24, 25, 26, 27, 28, 29, AITC_ACC16(0), AITC_ACC8(16));
