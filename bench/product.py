@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -39,13 +38,12 @@ class Compiled:
         }
 
 
-def aitc() -> str:
-    """The `aitc` program of this Python, else of the PATH; SystemExit when it is not installed."""
+def aitc() -> list[str]:
+    """The command line: the `aitc` of this Python, else this repository's, uninstalled."""
     beside = Path(sys.executable).parent / "aitc"
-    found = str(beside) if beside.exists() else shutil.which("aitc")
-    if found is None:
-        raise SystemExit("aitc is not installed: run `pip install -e .` first")
-    return found
+    if beside.exists():
+        return [str(beside)]
+    return [sys.executable, "-m", "cli"]
 
 
 def compile_model(
@@ -57,14 +55,18 @@ def compile_model(
     timeout: float | None = None,
 ) -> Compiled:
     """`aitc compile`; RuntimeError with its stderr when it fails, subprocess.TimeoutExpired past `timeout` seconds."""
-    command = [aitc(), "compile", str(model), "--target", target, "-o", str(folder), "--json", *flags]
+    command = [*aitc(), "compile", str(model), "--target", target, "-o", str(folder), "--json", *flags]
     start, cpu = time.perf_counter(), _children()
     done = subprocess.run(
         command,
         check=False,
         capture_output=True,
         text=True,
-        env={**os.environ, **(environment or {})},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+            **(environment or {}),
+        },
         timeout=timeout,
     )
     seconds, cpu = time.perf_counter() - start, _children() - cpu
