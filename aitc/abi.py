@@ -77,4 +77,10 @@ class Model(ctypes.Structure):
         ("allocate", ctypes.CFUNCTYPE(_Status, c_int, c_size_t, POINTER(c_void_p))),
         ("release", ctypes.CFUNCTYPE(None, c_int, c_void_p)),
         ("copy", ctypes.CFUNCTYPE(_Status, c_int, c_void_p, c_void_p, c_size_t)),
+        (
+            "run_sized",
+            ctypes.CFUNCTYPE(
+                _Status, _Instance, POINTER(Tensor), c_size_t, POINTER(Tensor), c_size_t, POINTER(c_int64), c_void_p
+            ),
+        ),
     ]

@@ -93,12 +93,14 @@ class _Operand:
 class DeviceArray:
     """Device memory of its own, for frameworks that speak DLPack (``torch.from_dlpack(a)``, ``cupy.from_dlpack(a)``)."""
 
-    def __init__(self, model: Model, shape: tuple[int, ...], dtype: DType):
+    def __init__(self, model: Model, shape: tuple[int, ...], dtype: DType, address: int | None = None):
+        """Allocates, or takes over the memory at ``address``."""
         self.shape, self.dtype = shape, dtype
         self._model = model
-        self._address = c_void_p()
+        self._address = c_void_p(address)
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.bytes
-        model._check(model._table.allocate(model.device, max(1, self.nbytes), byref(self._address)))
+        if address is None:
+            model._check(model._table.allocate(model.device, max(1, self.nbytes), byref(self._address)))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _DEVICES[self._model.api][0], self._model.device
@@ -178,6 +180,8 @@ class Model:
             if not self._handle:
                 raise AitcError(Diagnostic("R02", f"model {self.name} is closed"), Exit.USAGE)
             shapes = self._output_shapes(operands)
+            if any(d < 0 for s in shapes for d in s):
+                return self._run_sized(operands, shapes, stream, torch, on_device)
             results = [self._empty(p, s, torch, on_device) for p, s in zip(self.outputs, shapes, strict=True)]
             targets = [self._operand(r, p, stream) for r, p in zip(results, self.outputs, strict=True)]
             status = self._table.run(
@@ -186,8 +190,31 @@ class Model:
             self._check(status)
         return results
 
+    def _run_sized(
+        self, operands: list[_Operand], shapes: list[tuple[int, ...]], stream: int | None, torch: Any, on_device: bool
+    ) -> list[Any]:
+        """A run with outputs whose sizes only the data decides (-1 in ``shapes``): the library allocates all outputs."""
+        memory = abi.MEMORY_DEVICE if on_device else abi.MEMORY_HOST
+        targets = _tensors([_Operand(0, tuple(max(d, 0) for d in s), p.dtype.onnx, memory, None) for s, p in zip(shapes, self.outputs, strict=True)])
+        sizes = (c_int64 * max(1, sum(len(s) for s in shapes)))()
+        table = self._table
+        self._check(table.run_sized(self._handle, _tensors(operands), len(operands), targets, len(shapes), sizes, stream))
+        flat = iter(sizes)
+        results: list[Any] = []
+        for i, port in enumerate(self.outputs):
+            shape = tuple(next(flat) for _ in port.shape)
+            if on_device:
+                array = DeviceArray(self, shape, port.dtype, targets[i].data)
+                results.append(array if torch is None else torch.from_dlpack(array))
+                continue
+            host = np.empty(shape, port.dtype.numpy)
+            ctypes.memmove(host.ctypes.data, targets[i].data, host.nbytes)
+            table.release(-1, targets[i].data)
+            results.append(host if torch is None else torch.from_numpy(host))
+        return results
+
     def output_shapes(self, *shapes: Sequence[int]) -> list[tuple[int, ...]]:
-        """The outputs' shapes for inputs of these shapes."""
+        """The outputs' shapes for inputs of these shapes; -1 where only the data decides."""
         return self._output_shapes(
             [
                 _Operand(0, tuple(s), p.dtype.onnx, abi.MEMORY_HOST, None)

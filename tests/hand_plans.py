@@ -40,6 +40,8 @@ class Context:
     structs: tuple[tuple[str, ...], ...] = ()
     functors: tuple[()] = ()
     threads: int = 256
+    min_blocks: int = 0
+    fast_math: bool = False
 
 
 def kernel(

@@ -96,11 +96,13 @@ class Writer:
         self.plan = plan
         self.cpu = plan.api == "cpu"
         self.buffers: dict[str, Buffer] = {b.name: b for b in plan.buffers}
-        self.symbols = {alias: s.name for s in plan.dims for alias in (s.model_name, s.name)}
+        self.symbols = {alias: s.name for s in plan.dims for alias in (s.model_name, s.name)} | {d.name: d.name for d in plan.late}
+        self.late = frozenset(d.name for d in plan.late)
         self.entries = {k.entry: k for k in plan.kernels}
         self.pointers: dict[str, str] = {}  # of inputs and outputs, by buffer
         self.declarations: list[str] = []
         self.copies: list[str] = []
+        self._takes: dict[str, str] = {}  # variable of an output whose shape is late -> the statement that gives it memory
         self._bind_ports()
 
     def expr(self, d: Dim) -> str:
@@ -109,6 +111,18 @@ class Writer:
     def text(self, d: Dim) -> str:
         """``d`` as people read it, in the names that the C interface gives its symbols."""
         return str(dims.transform(d, lambda s: dims.symbol(self.symbols[s.name], s.lo, s.hi, s.multiple_of)))
+
+    def is_late(self, shape: Sequence[Dim]) -> bool:
+        """Whether a size is known only while the model runs."""
+        return any(s.name in self.late for d in shape for s in dims.symbols(d))
+
+    def variable(self, buffer: str) -> str:
+        """The variable of run() that holds the address of a late buffer or of an output."""
+        return self.pointers.get(buffer, f"late_{buffer}")
+
+    def take_output(self, buffer: str) -> str:
+        """The statement that gives an output memory as soon as its shape is known."""
+        return self._takes[self.pointers[buffer]]
 
     def _bind_ports(self) -> None:
         used: set[str] = set()
@@ -127,20 +141,26 @@ class Writer:
             self.declarations.append(f"[[maybe_unused]] char* const {name} = r.inputs[{i}];")
         for i, port in enumerate(self.plan.outputs):
             name = fresh("out", port)
-            self.declarations.append(f"[[maybe_unused]] char* const {name} = r.outputs[{i}];")
             buffer = self.buffers[port.buffer]
+            if self.is_late(port.shape):
+                self.declarations.append(f"[[maybe_unused]] char* {name} = nullptr;")
+                self._takes[name] = f"{name} = r.output({i}, {{{', '.join(self.expr(d) for d in port.shape)}}});"
+            else:
+                self.declarations.append(f"[[maybe_unused]] char* const {name} = r.outputs[{i}];")
             if buffer.space is Space.OUTPUT and port.buffer not in self.pointers:
                 self.pointers[port.buffer] = name
             else:
                 count = dims.product(port.shape)
                 source, size = self.address(port.buffer, 0), self.expr(dims.mul(count, port.dtype.bytes))
+                if name in self._takes:
+                    self.copies.append(self._takes[name])
                 self.copies.append(f"r.copy({name}, {source}, {size});  // {comment(port.name)}")
 
     def address(self, name: str, offset_bytes: Dim) -> str:
         """The address ``offset_bytes`` into a buffer, as an expression."""
         buffer = self.buffers[name]
-        if buffer.space in (Space.INPUT, Space.OUTPUT):
-            base, offset = self.pointers[name], offset_bytes
+        if buffer.space in (Space.INPUT, Space.OUTPUT, Space.LATE):
+            base, offset = self.variable(name), offset_bytes
         else:
             base = {Space.WEIGHT: "weights", Space.ARENA: "arena", Space.STATE: "state"}[buffer.space]
             if buffer.offset < 0:  # placed at run time
@@ -212,7 +232,7 @@ class Writer:
             dtype=dtype_enum(port.dtype),
             axes_name=f"{'input' if is_input else 'output'}_{index}",
             axes=axes,
-            sizes=tuple(self.expr(d) for d in port.shape),
+            sizes=tuple("-1" if self.is_late([d]) else self.expr(d) for d in port.shape),
             use=c_string(port.use),
             comment=comment(port.name),
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aitc.emit.host import WIDTH, KernelView, LaunchView, PlaceView, PortView, SymbolView, Writer, host_parameter
+from aitc.emit.steps import StepWriter
 from aitc.emit.render import c_string, comment, read_template_file, render, template_root
 from aitc.schedule.plan import KernelSource, Plan
 from aitc.targets.target import Target, find_target
@@ -19,7 +20,7 @@ HEADERS = {
     "cuda": ("kernels.h", "aitc/host/device_gpu.h", "aitc/host/instance.h"),
     "hip": ("kernels.h", "aitc/host/device_gpu.h", "aitc/host/instance.h"),
 }
-FUNCTIONS = ("abi_version", "model", "last_error", "create", "create_with_weights", "destroy", "output_shapes", "run")
+FUNCTIONS = ("abi_version", "model", "last_error", "create", "create_with_weights", "destroy", "output_shapes", "run", "run_sized")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class ProjectContext:
     pointers: tuple[str, ...]
     launches: tuple[LaunchView, ...]
     copies: tuple[str, ...]
+    late: tuple[str, ...] = ()  # dims that are known only while the model runs
+    steps: tuple[str, ...] = ()  # the lines of run() between launches and with them, where the data decides
 
 
 def emit(plan: Plan) -> dict[str, str]:
@@ -118,6 +121,7 @@ def architectures(api: str, targets: Sequence[Target]) -> tuple[str, ...]:
 
 def _context(plan: Plan) -> ProjectContext:
     writer = Writer(plan)
+    steps = StepWriter(plan, writer) if plan.steps else None
     smem = {k.entry: 0 for k in plan.kernels}
     for launch in plan.launches:
         smem[launch.entry] = max(smem[launch.entry], launch.smem_bytes)
@@ -156,9 +160,11 @@ def _context(plan: Plan) -> ProjectContext:
             for s in plan.dims
         ),
         kernels=tuple(_kernel_view(k, smem[k.entry]) for k in plan.kernels),
-        pointers=tuple(writer.declarations),
+        pointers=(*writer.declarations, *(steps.declarations() if steps else ())),
         launches=tuple(writer.launch(i, launch) for i, launch in enumerate(plan.launches)),
         copies=tuple(writer.copies),
+        late=tuple(d.name for d in plan.late),
+        steps=tuple(steps.lines()) if steps else (),
     )
 
 

@@ -6,7 +6,7 @@ path leaves the group and comes back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aitc.ir.dim import hint, product
@@ -17,6 +17,7 @@ from aitc.kernels.functor import ELEMENTS
 from aitc.kernels.group import Group, make_group
 from aitc.kernels.kernel import KERNELS, coordinate, dim_of, output_indices, spread_indices
 from aitc.schedule.anchors import is_anchor
+from aitc.schedule.control import mentioned
 from aitc.schedule.storage import Storages
 
 MAX_NODES = 64  # of one group: beyond it registers run out and compile time grows
@@ -33,15 +34,16 @@ class _Growing:
 
 
 class _Former:
-    def __init__(self, graph: Graph, kernels: dict[Node, str], storage: Storages):
+    def __init__(self, graph: Graph, kernels: dict[Node, str], storage: Storages, defined: Mapping[str, Node]):
         self.graph = graph
         self.storage = storage
         self.kernels = kernels
         self.order = {n: i for i, n in enumerate(graph.nodes)}
         self.list = list(self.order)
         self.group_of: dict[Node, _Growing] = {}
-        self.outputs = {id(v) for v in graph.outputs}
+        self.outputs = {id(v) for v in graph.outputs} | _needed_by_bodies(graph)
         self.why: list[tuple[Node, str]] = []
+        self.defined = defined
 
     # --- bookkeeping
     def start(self, node: Node, anchor: Node | None) -> _Growing:
@@ -61,8 +63,12 @@ class _Former:
         return n not in self.group_of
 
     def producers(self, n: Node) -> Iterator[Node]:
-        """Nodes that ``n`` reads, looking through views."""
-        for v in n.inputs:
+        """Nodes that ``n`` reads, looking through views, and those that define the dims that it needs."""
+        if self.defined:
+            for name in {s.name for s in mentioned(n)}:
+                if name in self.defined and self.defined[name] is not n:
+                    yield self.defined[name]
+        for v in (*n.inputs, *(v for body in n.bodies for v in body.captured)):
             p = v.producer if v is not None else None
             while p is not None and is_view(p):
                 p = p.input.producer
@@ -305,6 +311,18 @@ class _Former:
         return result
 
 
+def _needed_by_bodies(graph: Graph) -> set[int]:
+    """ids of the values that bodies read or return; of views, those behind them."""
+    needed: set[int] = set()
+    for node in graph.holders:
+        for v in (v for body in node.bodies for v in body.captured):
+            while is_view(v.producer):
+                assert v.producer is not None
+                v = v.producer.input
+            needed.add(id(v))
+    return needed
+
+
 def _unique(groups: list[_Growing]) -> list[_Growing]:
     seen: dict[int, _Growing] = {}
     for g in groups:
@@ -317,6 +335,9 @@ def _light(node: Node) -> bool:
     return node.op.name in ELEMENTS and node.op.kind in (Kind.MOVE, Kind.SOURCE)
 
 
-def form_groups(graph: Graph, kernels: dict[Node, str], storage: Storages) -> list[Group]:
-    """Every node that is no view (and no Concat joined in place) is in exactly one group; groups come in an order in which they can run."""
-    return _Former(graph, kernels, storage).run()
+def form_groups(graph: Graph, kernels: dict[Node, str], storage: Storages, defined: Mapping[str, Node] | None = None) -> list[Group]:
+    """Every node that is no view (and no Concat joined in place) is in exactly one group; groups come in an order in which they can run.
+
+    ``defined``: late symbols and the nodes that give them their values; who needs a symbol runs after its node.
+    """
+    return _Former(graph, kernels, storage, defined or {}).run()

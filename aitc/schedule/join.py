@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aitc.ir.builder import Builder
-from aitc.ir.dim import Dim, divisor, hint, product
+from aitc.ir.dim import Dim, divisor, hint, product, symbols
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.index import is_view
 from aitc.ir.op import Kind
@@ -31,6 +31,8 @@ def _join(graph: Graph, node: Node, storage: Storages, target: Target) -> list[N
     out = node.output
     place = storage(out)
     axis = node.attrs.axis
+    if not {s.name for d in out.shape for s in symbols(d)} <= {s.name for v in graph.inputs for d in v.shape for s in symbols(d)}:
+        return []  # what is joined may be computed before the size of the whole is known
     starts: list[Dim] = []
     position: Dim = 0
     for v in node.inputs:
@@ -62,7 +64,7 @@ def _may_move(graph: Graph, v: Value | None, storage: Storages) -> bool:
     """Whether the memory of ``v`` is nobody else's business, and a kernel of its own writes it."""
     if v is None or v.const is not None or v.producer is None or v.producer not in graph or is_view(v.producer):
         return False
-    if v in graph.outputs or storage.aliased(v) or v.producer.op.name in IN_PLACE:
+    if v.producer.bodies or v in graph.outputs or storage.aliased(v) or v.producer.op.name in IN_PLACE:
         return False
     if any(u.op.name in IN_PLACE for u in v.users):
         return False

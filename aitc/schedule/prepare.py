@@ -63,7 +63,7 @@ def _own_outputs(graph: Graph) -> None:
     made: list[Node] = []
     seen: set[int] = set()
     for at, v in enumerate(graph.outputs):
-        needs = v.producer is None or is_view(v.producer) or v.type.order is not None or id(v) in seen or v.producer not in graph
+        needs = v.producer is None or is_view(v.producer) or v.type.order is not None or id(v) in seen or v.producer not in graph or bool(v.producer.bodies)
         if needs:
             builder = Builder(graph, v.producer.locs if v.producer else (), place=False)
             copy = builder.op("Copy", v, names=(v.name,))

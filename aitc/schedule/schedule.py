@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from aitc.ir import dtype as dt
 from aitc.ir.dim import Dim, Sum, product, transform
 from aitc.ir.graph import Graph, Value
 from aitc.kernels.functor import Line, dim_name
 from aitc.kernels.group import Group
-from aitc.kernels.kernel import KERNELS, Draft, No
+from aitc.kernels.kernel import KERNELS, No
 from aitc.registry import load
 from aitc.schedule import memory
+from aitc.schedule.control import Control, definitions, lower_control
 from aitc.schedule.dims import dim_sources
 from aitc.schedule.groups import form_groups
 from aitc.schedule.plan import (
@@ -35,14 +35,12 @@ from aitc.schedule.plan import (
     Weight,
 )
 from aitc.schedule.prepare import prepare
-from aitc.schedule.select import Choice, Table, choose
+from aitc.schedule.select import Table, choose
+from aitc.schedule.steps import SCRATCH_TYPES, Block, Scheduled, StepPlanner, known_symbols, touched
 from aitc.schedule.storage import Storages
 from aitc.targets.target import Target
 
 PLAN_VERSION = 1
-
-SCRATCH_TYPES = {d.c: d for d in (dt.F32, dt.I32, dt.F16, dt.U8, dt.I64)}
-
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
@@ -58,15 +56,6 @@ class PlanOptions:
     uses: tuple[tuple[str, str], ...] = ()  # input name -> Port.use
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    """A group with the kernel, configuration and text that it got."""
-
-    group: Group
-    choice: Choice
-    draft: Draft
-
-
 def identifier(name: str) -> str:
     """A C identifier close to ``name``."""
     text = re.sub(r"\W+", "_", name).strip("_").lower() or "v"
@@ -79,8 +68,16 @@ def schedule(graph: Graph, target: Target, options: PlanOptions, table: Table | 
     if options.precision == "tf32":
         target = replace(target, features=target.features | {"tf32"})
     storage = Storages()
+    control = lower_control(graph)
+    block = _block(graph, target, table, storage, known_symbols(graph))
+    return _Planner(block, target, options, storage, control).plan()
+
+
+def _block(graph: Graph, target: Target, table: Table | None, storage: Storages, known: set[str]) -> Block:
+    """The groups of a graph and of the bodies in it; ``known`` are the symbols that have values before it runs."""
     kernels = prepare(graph, storage, target)
-    groups = form_groups(graph, kernels, storage)
+    defined = definitions(graph, known)
+    groups = form_groups(graph, kernels, storage, defined)
     scheduled = []
     for group in groups:
         name = kernels[group.anchor] if group.anchor is not None else "map"
@@ -88,16 +85,19 @@ def schedule(graph: Graph, target: Target, options: PlanOptions, table: Table | 
         if isinstance(choice, No):
             raise AssertionError(f"{name} took {group.anchor!r} alone but not with its neighbours: {choice.reason}")
         draft = KERNELS[name].build(group, choice.problem, choice.config, storage, target)
-        scheduled.append(Scheduled(group, choice, draft))
-    return _Planner(graph, target, options, scheduled, storage).plan()
+        bodies = group.anchor.bodies if group.anchor is not None else ()
+        inner = tuple(_block(b, target, table, storage, known | set(defined) | known_symbols(b)) for b in bodies)
+        scheduled.append(Scheduled(group, choice, draft, inner))
+    return Block(graph, scheduled)
 
 
 class _Planner:
-    def __init__(self, graph: Graph, target: Target, options: PlanOptions, scheduled: list[Scheduled], storage: Storages):
-        self.graph = graph
+    def __init__(self, block: Block, target: Target, options: PlanOptions, storage: Storages, control: Control):
+        self.block = block
+        self.graph = block.graph
         self.target = target
         self.options = options
-        self.scheduled = scheduled
+        self.scheduled = block.launches()
         self.storage = storage
         self.buffer_of: dict[int, str] = {}  # id(root value) -> buffer
         self.buffers: list[Buffer] = []
@@ -105,6 +105,9 @@ class _Planner:
         self.weights_end = 0
         self.names: set[str] = set()
         self.scratch_of: dict[tuple[int, str], str] = {}
+        self.late = StepPlanner(
+            storage, control, known_symbols(block.graph), self.buffer_of, lambda name: self.unique(identifier(name)), self._constant
+        )
 
     # --- names
     def unique(self, name: str) -> str:
@@ -124,12 +127,14 @@ class _Planner:
         arena_bytes, state_bytes = self._memory()
         kernels, entries = self._kernels()
         launches = tuple(self._launch(n, s, entries[n]) for n, s in enumerate(self.scheduled))
+        steps = self.late.steps(self.block) if any(s.host is not None for s in self.block.scheduled) else ()
         weights = tuple(self.weights.values())
         digest = hashlib.sha256("".join(f"{w.offset} {w.sha256}\n" for w in weights).encode()).hexdigest()
         plan = Plan(
             PLAN_VERSION, self.options.name, self.options.model, self.options.targets or (self.target.name,), self.target.api,
-            self.options.precision, dims, inputs, outputs, tuple(self.buffers), weights, kernels, launches, arena_bytes,
+            self.options.precision, dims, inputs, outputs, (*self.buffers, *self.late.buffers), weights, kernels, launches, arena_bytes,
             self.weights_end, digest, state_bytes, self.options.metadata, self.options.statistics,
+            tuple(self.late.dims.values()), steps,
         )  # fmt: skip
         return plan
 
@@ -138,6 +143,8 @@ class _Planner:
         size = product(v.shape) * v.type.dtype.bytes
         self.buffers.append(Buffer(buffer, space, v.type.dtype, size, 0, 0, 0, 0, (v.name,)))
         self.buffer_of[id(self.storage(v).root)] = buffer
+        if space is Space.OUTPUT and self.late.is_late_size(size):
+            self.late.late_outputs.add(buffer)
         use = dict(self.options.uses).get(name, "")
         return Port(name, v.type.dtype, v.shape, buffer, use if space is Space.INPUT else "")
 
@@ -146,57 +153,82 @@ class _Planner:
         lives: dict[int, memory.Lifetime] = {}
         same: dict[int, int] = {}  # id(root) -> id(root) whose memory it shares
         last_read: dict[int, int] = {}
-        for n, s in enumerate(self.scheduled):
-            for p in s.draft.parameters.pointers.values():
-                last_read[id(p.root)] = n
+        roots = [touched(s, self.storage) for s in self.block.scheduled]
+        for n, found in enumerate(roots):
+            for root in found:
+                last_read[id(root)] = n
+        spans = self._spans()
 
         def owner(key: int) -> int:
             while key in same:
                 key = same[key]
             return key
 
-        state_end = 0
         scratch: list[memory.Lifetime] = []
-        for n, s in enumerate(self.scheduled):
-            for p in s.draft.parameters.pointers.values():
-                root = p.root
-                if id(root) in self.buffer_of or root.const is not None:
+        for n, s in enumerate(self.block.scheduled):
+            first, last = spans[n]
+            for root in roots[n]:
+                if id(root) in self.buffer_of or root.const is not None or self.late.is_late(root):
                     continue
                 key = owner(id(root))
                 if key in lives:
-                    lives[key].last = max(lives[key].last, n)
+                    lives[key].last = max(lives[key].last, last)
                     continue
                 size = product(root.shape) * root.type.dtype.bytes
                 reused = None
                 for out, source in s.draft.in_place:
                     k = owner(id(source))
-                    if out is root and k in lives and last_read[id(source)] == n and lives[k].last <= n and lives[k].bytes == size:
+                    if out is root and k in lives and last_read[id(source)] == n and lives[k].last <= last and lives[k].bytes == size:
                         reused = k
                         break
                 if reused is not None:
                     same[id(root)] = reused
-                    lives[reused].last = n
+                    lives[reused].last = last
                     lives[reused].holds.append(root.name)
                 else:
-                    lives[id(root)] = memory.Lifetime(self.unique(identifier(root.name)), root.type.dtype, size, n, n, [root.name])
+                    lives[id(root)] = memory.Lifetime(self.unique(identifier(root.name)), root.type.dtype, size, first, last, [root.name])
             for spec in s.draft.scratch:
                 size = spec.elems * SCRATCH_TYPES[spec.c_type].bytes
-                name = self.unique(f"scratch_{n}_{spec.parameter}")
-                if spec.zeroed:
-                    assert isinstance(size, int), "state has a static size"
-                    self.buffers.append(Buffer(name, Space.STATE, SCRATCH_TYPES[spec.c_type], size, size, state_end, n, n))
-                    state_end += -(-size // ALIGNMENT) * ALIGNMENT
-                else:
-                    scratch.append(memory.Lifetime(name, SCRATCH_TYPES[spec.c_type], size, n, n))
-                self.scratch_of[n, spec.parameter] = name
+                if not spec.zeroed and not self.late.is_late_size(size):
+                    name = self.unique(f"scratch_{first}_{spec.parameter}")
+                    scratch.append(memory.Lifetime(name, SCRATCH_TYPES[spec.c_type], size, first, last))
+                    self.scratch_of[first, spec.parameter] = name
         buffers, place_of, arena = memory.place([*lives.values(), *scratch])
+        state = self._state()
         self.buffers.extend(buffers)
         for key, life in lives.items():
             self.buffer_of[key] = place_of[life.name]
         for key in same:
             self.buffer_of[key] = place_of[lives[owner(key)].name]
         self.scratch_of = {at: place_of.get(name, name) for at, name in self.scratch_of.items()}
-        return arena, state_end
+        self.late.place(self.block, True)
+        for n, s in enumerate(self.scheduled):
+            self.late.index[id(s)] = n
+            self.scratch_of.update({(n, p): name for (key, p), name in self.late.scratch_of.items() if key == id(s)})
+        return arena, state
+
+    def _spans(self) -> list[tuple[int, int]]:
+        """The first and the last launch of each group. What the host reads between launches is alive until the launch before."""
+        spans, at = [], 0
+        for s in self.block.scheduled:
+            count = 1 if s.host is None else sum(len(body.launches()) for body in s.bodies)
+            spans.append((at, at + count - 1))
+            at += count
+        return spans
+
+    def _state(self) -> int:
+        """Buffers that keep their contents from launch to launch; returns their bytes."""
+        end = 0
+        for n, s in enumerate(self.scheduled):
+            for spec in s.draft.scratch:
+                if spec.zeroed:
+                    dtype, name = SCRATCH_TYPES[spec.c_type], self.unique(f"scratch_{n}_{spec.parameter}")
+                    size = spec.elems * dtype.bytes
+                    assert isinstance(size, int), "state has a static size"
+                    self.buffers.append(Buffer(name, Space.STATE, dtype, size, size, end, n, n))
+                    end += -(-size // ALIGNMENT) * ALIGNMENT
+                    self.scratch_of[n, spec.parameter] = name
+        return end
 
     def _kernels(self) -> tuple[tuple[KernelSource, ...], list[str]]:
         """Kernel files, equal texts once, and the entry of each launch."""

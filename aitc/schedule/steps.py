@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from aitc.ir import dim as dm
+from aitc.ir import dtype as dt
 from aitc.ir.dim import Dim, Sum, as_symbol, hint, product, symbols
 from aitc.ir.dtype import DType
 from aitc.ir.graph import Graph, Node, Value
@@ -35,6 +36,8 @@ from aitc.schedule.plan import (
     Take,
 )
 from aitc.schedule.select import Choice
+
+SCRATCH_TYPES = {d.c: d for d in (dt.F32, dt.I32, dt.F16, dt.U8, dt.I64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ class StepPlanner:
 
     def _late(self, block: Block, root: Value, n: int) -> str:
         size = product(root.shape) * root.type.dtype.bytes
-        name = self._buffer(block, _identifier(root.name), root.type.dtype, size, (root.name,), n)
+        name = self._buffer(block, root.name, root.type.dtype, size, (root.name,), n)
         self.buffer_of[id(root)] = name
         return name
 
@@ -160,9 +163,9 @@ class StepPlanner:
                 if id(o) not in self.buffer_of:
                     self._late(block, o, n)
             for spec in s.draft.scratch if s.host is None else ():
-                size = spec.elems * _SCRATCH[spec.c_type].bytes
+                size = spec.elems * SCRATCH_TYPES[spec.c_type].bytes
                 if not spec.zeroed and (not top or self.is_late_size(size)):
-                    name = self._buffer(block, f"scratch_{_identifier(s.draft.kernel)}_{spec.parameter}", _SCRATCH[spec.c_type], size, (), n)
+                    name = self._buffer(block, f"scratch_{s.draft.kernel}_{spec.parameter}", SCRATCH_TYPES[spec.c_type], size, (), n)
                     self.scratch_of[id(s), spec.parameter] = name
             for body in s.bodies:
                 self.place(body, False)
@@ -264,12 +267,6 @@ class StepPlanner:
 
 def _bare(d: Dim) -> bool:
     return as_symbol(d) is not None
-
-
-def _identifier(name: str) -> str:
-    from aitc.schedule.schedule import identifier
-
-    return identifier(name)
 
 
 def known_symbols(graph: Graph) -> set[str]:

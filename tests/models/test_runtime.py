@@ -312,6 +312,7 @@ def test_it_exports_its_interface_alone(out: Path) -> None:
         "destroy",
         "output_shapes",
         "run",
+        "run_sized",
     )
     assert names == {"aitc_model_v1", *(f"hand_{f}" for f in functions)}
 

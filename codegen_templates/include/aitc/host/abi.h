@@ -67,7 +67,7 @@ typedef struct aitc_symbol {
 } aitc_symbol;
 
 /* One axis of an input or output: size `size` if `text` is null, else the value of the expression `text` over the
- * symbols, e.g. "batch * 4". */
+ * symbols, e.g. "batch * 4". Where the text names what is no symbol, only the run decides the size (outputs alone). */
 typedef struct aitc_axis {
   const char* text;
   int64_t size;
@@ -118,7 +118,7 @@ typedef struct aitc_model {
   /* A short text of what the instance runs on, valid as long as it lives. */
   const char* (*device_name)(const aitc_instance* instance);
   /* Checks the inputs' shapes (their data is not looked at) and writes those of all outputs, one after another: as many
-   * numbers as the outputs' ranks add up to. */
+   * numbers as the outputs' ranks add up to. Sizes that only the data decides are -1. */
   aitc_status (*output_shapes)(const aitc_tensor* inputs, size_t input_count, int64_t* shapes);
   /* Runs the model on `stream` (cudaStream_t, hipStream_t; null is the default stream; ignored on cpu). Outputs are
    * written to the caller's memory. With device memory alone the call returns when the work is enqueued, otherwise when
@@ -130,10 +130,16 @@ typedef struct aitc_model {
    * separate runs that time every launch by itself. */
   aitc_status (*bench)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup,
                        int iterations, double* seconds, double* launch_seconds);
-  /* Device memory for callers that have no other means. On cpu: aligned host memory. */
+  /* Device memory for callers that have no other means. On cpu, and for device -1: aligned host memory. */
   aitc_status (*allocate)(int device, size_t bytes, void** data);
   void (*release)(int device, void* data);
   aitc_status (*copy)(int device, void* to, const void* from, size_t bytes); /* any direction; returns when done */
+  /* Like `run`, for outputs whose sizes only the data decides; returns when they are there. `shapes` gets all outputs'
+   * actual shapes, one after another. Outputs without data get memory (of the device if their `memory` says so, else of
+   * the host), which the caller gives back: `release` with the device, or with -1 for host memory. Data that is given has
+   * to hold what comes: as much as the tensor's shape says. */
+  aitc_status (*run_sized)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, aitc_tensor* outputs,
+                           size_t output_count, int64_t* shapes, void* stream);
 } aitc_model;
 
 #ifdef __cplusplus

@@ -146,9 +146,9 @@ class Command {
     make_inputs();
     check(model_,
           model_.create(options_.device, options_.weights.empty() ? nullptr : options_.weights.c_str(), &instance_));
-    make_outputs();
-    const std::vector<aitc_tensor> in = tensors(inputs_), out = tensors(outputs_);
-    check(model_, model_.run(instance_, in.data(), in.size(), out.data(), out.size(), nullptr));
+    const bool sized = make_outputs();
+    const std::vector<aitc_tensor> in = tensors(inputs_);
+    sized ? run_sized(in) : check(model_, model_.run(instance_, in.data(), in.size(), tensors(outputs_).data(), outputs_.size(), nullptr));
     if (!options_.output_dir.empty()) {
       mkdir(options_.output_dir.c_str(), 0777);
       for (size_t i = 0; i < outputs_.size(); ++i)
@@ -203,7 +203,9 @@ class Command {
     throw UsageError(format("an input has an axis of size \"%s\": give it with --input", axis.text));
   }
 
-  void make_outputs() {
+  // Room for the outputs. Returns whether only the run decides some of their sizes.
+  bool make_outputs() {
+    bool late = false;
     const std::vector<aitc_tensor> in = tensors(inputs_);
     std::vector<int64_t> sizes(size_t(total_rank(model_.outputs, model_.output_count)) + 1);
     check(model_, model_.output_shapes(in.data(), in.size(), sizes.data()));
@@ -213,9 +215,28 @@ class Command {
       Array array;
       array.dtype = port.dtype;
       array.shape.assign(size, size + port.rank);
+      late = late || is_late(size, port.rank);
+      for (int64_t& d : array.shape) d = max_of(d, 0);
       size += port.rank;
       array.data.resize(size_t(element_count(array.shape)) * size_t(dtype_info(port.dtype).bytes));
       outputs_.push_back(std::move(array));
+    }
+    return late;
+  }
+
+  void run_sized(const std::vector<aitc_tensor>& in) {
+    std::vector<aitc_tensor> out = tensors(outputs_);
+    for (aitc_tensor& tensor : out) tensor.data = nullptr;
+    std::vector<int64_t> sizes(size_t(total_rank(model_.outputs, model_.output_count)) + 1);
+    check(model_, model_.run_sized(instance_, in.data(), in.size(), out.data(), out.size(), sizes.data(), nullptr));
+    const int64_t* size = sizes.data();
+    for (size_t i = 0; i < out.size(); ++i) {
+      Array& array = outputs_[i];
+      array.shape.assign(size, size + model_.outputs[i].rank);
+      size += model_.outputs[i].rank;
+      const char* data = static_cast<const char*>(out[i].data);
+      array.data.assign(data, data + element_count(array.shape) * dtype_info(array.dtype).bytes);
+      model_.release(-1, out[i].data);
     }
   }
 

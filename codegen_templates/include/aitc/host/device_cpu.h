@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "aitc/host/late.h"
 #include "aitc/host/program.h"
 #include "aitc/host/weights.h"
 
@@ -79,6 +80,7 @@ struct Run {
   char* const* inputs;
   char* const* outputs;
   double* launch_seconds;  // null, or where each launch's time is added
+  Late* late;
 
   template <typename... Parameters, typename... Args>
   void launch(int index, void (*kernel)(Parameters...), Args... args) const {
@@ -90,6 +92,16 @@ struct Run {
   void copy(char* to, const char* from, int64_t bytes) const {
     if (bytes > 0 && to != from) memmove(to, from, size_t(bytes));
   }
+
+  // ---- what the data decides, see late.h
+  void fetch(void* to, const char* from, size_t bytes) const {
+    if (bytes) memcpy(to, from, bytes);
+  }
+  bool truth(const char* at) const { return *at != 0; }
+  char* take(int64_t bytes) const { return late->pool.take(bytes); }
+  void give(const char* data) const { late->pool.give(data); }
+  int64_t room(const char* data) const { return late->pool.size(data); }
+  char* output(int index, const std::vector<int64_t>& shape) const { return late->output(index, shape); }
 };
 
 // Zeroed pages that cost nothing until they are touched: an arena for the largest shapes is paid for by the shapes that
@@ -156,7 +168,24 @@ class Executor {
     run_timed(sizes, inputs, outputs, nullptr);
   }
 
-  void bench(const Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds,
+  // Outputs without data get memory; `sizes` gets the shapes that only the data decides.
+  void run_sized(Sizes& sizes, const aitc_tensor* inputs, aitc_tensor* outputs, void*) {
+    const auto allocate = [&](int i, uint64_t bytes) {
+      if (outputs[i].data == nullptr) {
+        outputs[i].data = device_allocate(0, bytes);
+        outputs[i].memory = AITC_MEMORY_HOST;
+      } else check_capacity(program_, sizes, i, outputs[i]);
+      return static_cast<char*>(outputs[i].data);
+    };
+    const int64_t* size = sizes.shapes.data() + sizes.first_output_size;
+    for (int i = 0; i < program_.output_count; size += program_.outputs[i++].rank)
+      if (outputs[i].data == nullptr && !is_late(size, program_.outputs[i].rank))
+        allocate(i, sizes.bytes[size_t(program_.input_count + i)]);
+    late_.output = [&](int i, const std::vector<int64_t>& shape) { return allocate(i, settle_shape(program_, sizes, i, shape)); };
+    run_timed(sizes, inputs, outputs, nullptr);
+  }
+
+  void bench(Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds,
              double* launch_seconds) {
     std::vector<std::unique_ptr<Pages>> memory;
     std::vector<aitc_tensor> outputs;
@@ -164,6 +193,11 @@ class Executor {
       memory.emplace_back(new Pages(sizes.bytes[size_t(program_.input_count + i)]));
       outputs.push_back({memory.back()->data(), nullptr, 0, program_.outputs[i].dtype, AITC_MEMORY_HOST});
     }
+    late_.output = [&](int i, const std::vector<int64_t>& shape) {
+      const uint64_t bytes = settle_shape(program_, sizes, i, shape);
+      if (memory[size_t(i)]->bytes() < bytes) memory[size_t(i)].reset(new Pages(bytes));
+      return memory[size_t(i)]->data();
+    };
     for (int i = -warmup; i < iterations; ++i) {
       const double begin = now_seconds();
       run_timed(sizes, inputs, outputs.data(), nullptr);
@@ -184,7 +218,8 @@ class Executor {
     std::vector<char*> in, out;
     for (int i = 0; i < program_.input_count; ++i) in.push_back(static_cast<char*>(inputs[i].data));
     for (int i = 0; i < program_.output_count; ++i) out.push_back(static_cast<char*>(outputs[i].data));
-    program_.run(Run{arena_->data(), weights_.data(), state_.data(), in.data(), out.data(), launch_seconds},
+    if (program_.steps) late_.pool.begin();
+    program_.run(Run{arena_->data(), weights_.data(), state_.data(), in.data(), out.data(), launch_seconds, &late_},
                  sizes.dims.data());
   }
 
@@ -192,6 +227,7 @@ class Executor {
   Weights weights_;
   std::unique_ptr<Pages> arena_;
   Pages state_;
+  Late late_{0};
 };
 
 }  // namespace aitc::host

@@ -9,10 +9,11 @@
 
 struct aitc_instance {
   aitc::host::Executor executor;
+  const int device;
   const std::string device_name;
   std::mutex mutex;  // runs take turns: they share one arena
   aitc_instance(const aitc::host::Program& program, int device, const char* weights)
-      : executor(program, device, weights), device_name(executor.device_name()) {}
+      : executor(program, device, weights), device(device), device_name(executor.device_name()) {}
 };
 
 namespace aitc::host {
@@ -43,10 +44,31 @@ struct Library {
                          const aitc_tensor* outputs, size_t output_count, void* stream) {
     return guarded([&] {
       if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
-      const Sizes sizes = bind_inputs(program, inputs, input_count);
+      Sizes sizes = bind_inputs(program, inputs, input_count);
       check_outputs(program, sizes, outputs, output_count);
       std::lock_guard<std::mutex> lock(instance->mutex);
       instance->executor.run(sizes, inputs, outputs, stream);
+    });
+  }
+
+  static aitc_status run_sized(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count,
+                               aitc_tensor* outputs, size_t output_count, int64_t* shapes, void* stream) {
+    return guarded([&] {
+      if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
+      if (shapes == nullptr) throw Error(AITC_BAD_ARGUMENT, "the place for the shapes is null");
+      Sizes sizes = bind_inputs(program, inputs, input_count);
+      check_outputs(program, sizes, outputs, output_count, /*sized*/ true);
+      std::vector<aitc_tensor> given(outputs, outputs + output_count);
+      std::lock_guard<std::mutex> lock(instance->mutex);
+      try {
+        instance->executor.run_sized(sizes, inputs, given.data(), stream);
+      } catch (...) {
+        for (size_t i = 0; i < output_count; ++i)
+          if (given[i].data != outputs[i].data) release(given[i].memory == AITC_MEMORY_DEVICE ? instance->device : -1, given[i].data);
+        throw;
+      }
+      for (size_t i = sizes.first_output_size; i < sizes.shapes.size(); ++i) *shapes++ = sizes.shapes[i];
+      for (size_t i = 0; i < output_count; ++i) outputs[i].data = given[i].data;
     });
   }
 
@@ -56,7 +78,7 @@ struct Library {
       if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
       if (seconds == nullptr || iterations < 0 || warmup < 0)
         throw Error(AITC_BAD_ARGUMENT, "bench needs a place for the times and counts that are not negative");
-      const Sizes sizes = bind_inputs(program, inputs, input_count);
+      Sizes sizes = bind_inputs(program, inputs, input_count);
       std::lock_guard<std::mutex> lock(instance->mutex);
       instance->executor.bench(sizes, inputs, warmup, iterations, seconds, launch_seconds);
     });
@@ -107,7 +129,8 @@ struct Library {
                                      bench,
                                      allocate,
                                      release,
-                                     copy};
+                                     copy,
+                                     run_sized};
     return &table;
   }
 };

@@ -24,6 +24,7 @@ struct Program {
   void (*run)(const Run& run, const int64_t* dims);
   void (*load)(int device);               // of the kernels, on GPUs
   int64_t (*arena)(const int64_t* dims);  // bytes of the arena at these dims; null when it is always `arena_bytes`
+  bool steps;                             // the data decides sizes, branches or trips: no two runs need be alike
 };
 
 // ---- arithmetic of the generated expressions
@@ -48,6 +49,13 @@ template <int N>
 inline int64_t* put(int64_t* to, const int64_t (&sizes)[N]) {
   for (int64_t size : sizes) *to++ = size;
   return to;
+}
+
+// Those of outputs whose sizes only the data decides are -1 before the run.
+inline bool is_late(const int64_t* sizes, int rank) {
+  for (int axis = 0; axis < rank; ++axis)
+    if (sizes[axis] < 0) return true;
+  return false;
 }
 
 // ---- types
@@ -143,7 +151,7 @@ inline Sizes bind_inputs(const Program& program, const aitc_tensor* inputs, size
   for (int p = 0; p < program.input_count + program.output_count; ++p) {
     const bool input = p < program.input_count;
     const aitc_port& port = input ? program.inputs[p] : program.outputs[p - program.input_count];
-    uint64_t bytes = uint64_t(dtype_info(port.dtype).bytes);
+    uint64_t bytes = is_late(size, port.rank) ? 0 : uint64_t(dtype_info(port.dtype).bytes);
     for (int axis = 0; axis < port.rank; ++axis, ++size) {
       bytes *= uint64_t(*size);
       if (input && inputs[p].shape[axis] != *size)
@@ -157,7 +165,9 @@ inline Sizes bind_inputs(const Program& program, const aitc_tensor* inputs, size
   return sizes;
 }
 
-inline void check_outputs(const Program& program, const Sizes& sizes, const aitc_tensor* outputs, size_t count) {
+// `sized`: the caller learns the shapes, so outputs may be late, and memory that is null is allocated.
+inline void check_outputs(const Program& program, const Sizes& sizes, const aitc_tensor* outputs, size_t count,
+                          bool sized = false) {
   if (count != size_t(program.output_count))
     throw Error(AITC_BAD_ARGUMENT,
                 format("%s gives %d outputs, given memory for %zu", program.name, program.output_count, count));
@@ -166,7 +176,11 @@ inline void check_outputs(const Program& program, const Sizes& sizes, const aitc
   for (size_t i = 0; i < count; ++i) {
     const aitc_port& port = program.outputs[i];
     if (outputs[i].dtype != port.dtype) refuse(program, "output", port, outputs[i]);
-    if (outputs[i].shape != nullptr) {
+    if (is_late(size, port.rank)) {
+      if (!sized)
+        throw Error(AITC_BAD_ARGUMENT,
+                    format("the size of output \"%s\" depends on the data: call run_sized instead of run", port.name));
+    } else if (outputs[i].shape != nullptr) {
       if (outputs[i].rank != port.rank) refuse(program, "output", port, outputs[i]);
       for (int axis = 0; axis < port.rank; ++axis)
         if (outputs[i].shape[axis] != size[axis])
@@ -174,7 +188,7 @@ inline void check_outputs(const Program& program, const Sizes& sizes, const aitc
                  format("; axis %d has to be %lld here", axis, static_cast<long long>(size[axis])));
     }
     size += port.rank;
-    if (outputs[i].data == nullptr && sizes.bytes[size_t(program.input_count) + i] != 0)
+    if (!sized && outputs[i].data == nullptr && sizes.bytes[size_t(program.input_count) + i] != 0)
       throw Error(AITC_BAD_ARGUMENT, format("output \"%s\": its data is null", port.name));
   }
 }
