@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from . import attention_cases, attention_sm90_cases, conv_cases, gemm_cases, gemm_sm90_cases, instruction_cases, map_cases, rowwise_cases
+from . import attention_cases, attention_sm90_cases, conv_cases, conv_sm90_cases, gemm_cases, gemm_sm90_cases, instruction_cases, map_cases, rowwise_cases
 from .problem import Problem
 
 GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
@@ -14,6 +14,7 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "gemm_simt": gemm_cases.simt_cases,
     "gemv": gemm_cases.gemv_cases,
     "conv_sm80": conv_cases.sm80_cases,
+    "conv_sm90": conv_sm90_cases.cases,
     "conv_simt": conv_cases.simt_cases,
     "attention_sm80": attention_cases.sm80_cases,
     "attention_sm90": attention_sm90_cases.cases,

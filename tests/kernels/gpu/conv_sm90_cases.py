@@ -1,0 +1,128 @@
+"""Convolutions of conv_sm90.h: pixels gathered by the copy engine, persistent and split, both kinds of store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .conv_cases import reference
+from .gemm_cases import largest_power, zeros
+from .gemm_sm90_cases import SplitTile, Sm90Tile
+from .problem import CTYPES, Input, Map, Output, Problem, Scalar, rounded
+
+Pair = tuple[int, int]
+
+
+def conv(
+    name: str,
+    tile: Sm90Tile | SplitTile,
+    n: int,
+    size: Pair,
+    c: int,
+    k: int,
+    window: Pair,
+    stride: Pair = (1, 1),
+    dilation: Pair = (1, 1),
+    pad: Pair = (0, 0),
+    end: Pair | None = None,
+    dtype: str = "f16",
+    returns: bool = True,
+    residual: bool = False,
+    extra_channels: int = 0,
+    units: int = 132,
+    light: bool = False,
+) -> Problem:
+    """A convolution of (n, *size, c) with `k` filters, bias and ReLU. `end`: border behind; `extra_channels`: the input is a slice of a wider tensor."""
+    rng = np.random.default_rng(n + c + k)
+    split = isinstance(tile, SplitTile)
+    returns = returns and not split
+    end = end or pad
+    out = tuple((e + p + q - (f - 1) * d - 1) // s + 1 for e, p, q, f, d, s in zip(size, pad, end, window, dilation, stride, strict=True))
+    P, Q = out
+    total, M, taps = c + extra_channels, n * P * Q, window[0] * window[1]
+    if light:
+        stored, w, bias, other, y = zeros(n, *size, total), zeros(k, *window, c), zeros(k), zeros(M, k), zeros(M, k)
+    else:
+        x = rounded(rng.standard_normal((n, *size, c)), dtype)
+        w = rounded(rng.standard_normal((1, k, 1, *window, c)) / np.sqrt(taps * c), dtype)
+        bias, other = rounded(rng.standard_normal(k), dtype), rounded(rng.standard_normal((M, k)), dtype)
+        stored = np.full((n, *size, total), np.nan)
+        stored[..., :c] = x
+        y = reference(x[:, None], w, (1, *stride), (1, *dilation), (0, *pad), (1, P, Q), 1).reshape(M, k)
+        y = np.maximum(y + bias + (other if residual else 0), 0)
+    slices = (tile.rows or tile.BM, tile.BN) if isinstance(tile, SplitTile) else (tile.BM // tile.cluster_n, tile.BN // tile.cluster_m)
+    upper = tuple((o - 1) * s - p - (e - 1) for o, s, p, e in zip(out, stride, pad, size, strict=True))
+    map_x = Map(
+        0, of=0, dtype=dtype, sizes=(c, size[1], size[0], n), strides=(total * 2, total * size[1] * 2, total * size[1] * size[0] * 2),
+        steps=(1, stride[1], stride[0], 1), im2col=((-pad[1], -pad[0]), (upper[1], upper[0]), 64, slices[0]),
+    )  # fmt: skip
+    map_w = Map(0, of=1, dtype=dtype, sizes=(c, taps, k), strides=(c * 2, taps * c * 2), box=(64, 1, slices[1]))
+    map_d = Map(0, of=4, dtype=dtype, sizes=(k, M, 1), strides=(k * 2, M * k * 2), box=(64, 16, 1))
+    ct = CTYPES[dtype]
+    element, tail = (", float (&out)[V]", "out[j] = x") if returns else ("", f"r[j] = convert<{ct}>(x)")
+    store = "" if returns else f"store<V>(y + row * {k} + col, r);"
+    source = f"""#include "aitc/gpu/conv_sm90.h"
+using namespace aitc;
+struct Shape {{
+  static constexpr int64_t batch = 1, N = {k};
+  int64_t M;
+}};
+struct Window {{
+  static constexpr int C = {c}, R = {window[0]}, S = {window[1]}, P = {P}, Q = {Q}, stride_h = {stride[0]}, stride_w = {stride[1]}, dilation_h = {dilation[0]},
+                       dilation_w = {dilation[1]}, pad_h = {pad[0]}, pad_w = {pad[1]};
+}};
+struct Store {{
+  static constexpr int width = {largest_power(k, limit=8)};
+  {f'using result = {ct};' if returns else ''}
+  const {ct}* bias;
+  const {ct}* other;
+  {ct}* y;
+  template <int V> AITC_FN void operator()(int, int64_t row, int64_t col, const float (&acc)[V]{element}) const {{
+    const auto b = load<V>(bias + col);
+    const auto o = load<V>(other + row * {k} + col);
+    Vec<{ct}, V> r;
+    AITC_UNROLL
+    for (int j = 0; j < V; ++j) {{
+      const float x = m_max(acc[j] + convert<float>(b[j]){' + convert<float>(o[j])' if residual else ''}, 0.0f);
+      {tail};
+    }}
+    {store}
+  }}
+}};
+AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* w, const {ct}* bias, const {ct}* other, {ct}* y, AITC_GRID_CONSTANT CUtensorMap map_x,
+    AITC_GRID_CONSTANT CUtensorMap map_w, AITC_GRID_CONSTANT CUtensorMap map_d, int64_t M) {{
+  {'conv_split_sm90' if split else 'conv_sm90'}<{tile.text}>(Shape{{M}}, PixelsSm90<{ct}, Window>{{&map_x}}, FilterSm90<{ct}, Window>{{&map_w}}, Store{{bias, other, y}}{'' if split else ', map_d'});
+}}
+"""
+    return Problem(
+        name=name,
+        source=source,
+        entry="conv",
+        blocks=tile.blocks(M, k, 1) if isinstance(tile, SplitTile) else tile.blocks(M, k, 1, units),
+        threads=tile.threads,
+        smem_bytes=tile.smem_bytes,
+        arguments=(
+            Input(stored, dtype), Input(w, dtype), Input(bias, dtype), Input(other, dtype), Output(y, dtype), map_x, map_w,
+            map_d if returns else map_w, Scalar(M, "i64"),
+        ),  # fmt: skip
+        warp=32,
+        cluster=tile.cluster,
+        arch="90a",
+    )
+
+
+def cases() -> Iterator[Problem]:
+    """Odd sizes, strides, dilation, borders that differ, few channels, slices of channels, residuals."""
+    small, large, ping, split = Sm90Tile(64, 64, 4), Sm90Tile(128, 128, 3, 2), Sm90Tile(64, 128, 4, ping_pong=True), SplitTile(64, 64, 4, 4)
+    for tag, t in (("together", small), ("cluster", large), ("ping", ping), ("split", split)):
+        yield conv(f"conv_sm90 {tag} 3x3", t, 2, (9, 11), 72, 136, (3, 3), pad=(1, 1), units=2)
+        yield conv(f"conv_sm90 {tag} stride 2", t, 1, (15, 14), 64, 64, (3, 3), (2, 2), pad=(1, 1), residual=True, units=2)
+    yield conv("conv_sm90 few channels", small, 1, (12, 10), 8, 24, (5, 3), pad=(2, 1), returns=False)
+    yield conv("conv_sm90 dilation", small, 3, (10, 9), 40, 72, (3, 3), dilation=(2, 2), pad=(2, 2), units=2)
+    yield conv("conv_sm90 borders differ", small, 1, (10, 9), 16, 40, (4, 4), (2, 2), pad=(1, 0), end=(2, 3))
+    yield conv("conv_sm90 1x1/2", split, 2, (9, 9), 104, 64, (1, 1), (2, 2))
+    yield conv("conv_sm90 slice of channels", small, 1, (7, 7), 24, 64, (3, 3), pad=(1, 1), extra_channels=16, dtype="bf16")
+    yield conv("conv_sm90 odd filters", small, 1, (8, 8), 64, 37, (3, 3), pad=(1, 1), returns=False, residual=False)
+    yield conv("conv_sm90 tiny", SplitTile(64, 64, 4, 2, 8), 1, (3, 2), 64, 64, (3, 3), pad=(1, 1))
+    yield conv("conv_sm90 multicast pixels", Sm90Tile(128, 64, 3, 1, 2), 2, (12, 12), 64, 128, (3, 3), pad=(1, 1), units=4)
