@@ -358,6 +358,8 @@ def floordiv(a: Dim, b: Dim) -> Dim:
             (p, c), = a.terms  # (x // c1) // b = x // (c1 b)
             if c == 1 and len(p) == 1 and isinstance(p[0], FloorDiv) and isinstance(p[0].b, int) and p[0].b > 0:
                 return floordiv(p[0].a, p[0].b * b)
+            if c == 1 and len(p) == 1 and isinstance(p[0], Mod) and isinstance(p[0].b, int) and p[0].b % b == 0:
+                return mod(floordiv(p[0].a, b), p[0].b // b)  # (x % (b c)) // b = (x // b) % c
         reduced = _reduce(a, b)
         if reduced is not None:
             return floordiv(reduced[0], reduced[1])
