@@ -25,7 +25,7 @@ def session(model: str | bytes) -> onnxruntime.InferenceSession:
 
 
 def compile_for_cpu(
-    path: Path, folder: Path, shapes: Mapping[str, Sequence[int | str]] | None = None, **options: object
+    model: Path | bytes, folder: Path, shapes: Mapping[str, Sequence[int | str]] | None = None, **options: object
 ) -> pipeline.Result:
     """The compile's result; the test fails with the diagnostic when it could not compile or did not verify."""
     chosen = pipeline.Options(
@@ -35,7 +35,7 @@ def compile_for_cpu(
         **options,  # type: ignore[arg-type]
     )
     try:
-        result = pipeline.compile(path, chosen)
+        result = pipeline.compile(model, chosen)
     except AitcError as error:
         pytest.fail(f"does not compile:\n{error}", pytrace=False)
     assert result.verification is not None
@@ -43,9 +43,9 @@ def compile_for_cpu(
     return result
 
 
-def compare(folder: Path, path: Path, feeds: Sequence[Mapping[str, Array]]) -> None:
+def compare(folder: Path, model: Path | bytes, feeds: Sequence[Mapping[str, Array]]) -> None:
     """Run each feed through the library in `folder` and through ONNX Runtime: names, shapes, types and values."""
-    reference = session(str(path))
+    reference = session(model if isinstance(model, bytes) else str(model))
     with aitc.load(folder) as network:
         for feed in feeds:
             ours = network(**feed)
