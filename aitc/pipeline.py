@@ -17,7 +17,7 @@ import numpy as np
 from aitc import describe, registry
 from aitc.build.cmake import BuildOptions, BuildResult, build
 from aitc.build.output import staged
-from aitc.build.toolchain import find_toolchain
+from aitc.build.toolchain import emulator_toolchain, find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.importer.onnx import import_model
@@ -61,6 +61,7 @@ class Options:
         str, ...
     ] = ()  # of cpu code, see ISAS; none: as the settings say, else all that a library can choose from
     tuning: Path | None = None
+    emulate: bool = False  # GPU kernels run on the CPU, see tests/emulator/
     jobs: int = 0  # 0: processors, bounded by memory
     verify: str = "auto"  # auto, require, skip
     bisect: bool = False
@@ -167,7 +168,7 @@ def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
 
 
 def _build(plan: Plan, sources: dict[str, str], folder: Path, options: Options, progress: Progress) -> BuildResult:
-    chain = find_toolchain(plan.api)
+    chain = emulator_toolchain(plan.api) if options.emulate else find_toolchain(plan.api)
     for tool in (chain.cxx, chain.device, chain.cmake, chain.ninja):
         if tool is not None:
             progress.note(f"{tool.name} {tool.version}: {tool.path}, found by {tool.origin}")
@@ -194,7 +195,7 @@ def _verify(
 ) -> Verification:
     if options.verify == "skip":
         return Verification("not run", "not asked for")
-    if can_run(result.targets):
+    if options.emulate or can_run(result.targets):
         answer = verify(subject, model, options.seed)
     else:
         answer = Verification(

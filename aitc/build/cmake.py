@@ -169,6 +169,9 @@ def configure_arguments(toolchain: Toolchain, options: BuildOptions, launcher: b
         arguments += [f"-DAITC_NVCC={toolchain.device.path}", f"-DAITC_CUDA_ROOT={toolchain.device.root}"]
     if toolchain.api == "hip" and toolchain.device:
         arguments.append(f"-DAITC_HIPCC={toolchain.device.path}")
+        static = Path(toolchain.device.root) / "lib" / "libamdhip64.a"  # the emulator's
+        if static.is_file():
+            arguments += [f"-DHIP_INCLUDE={toolchain.device.root}/include", f"-DAMDHIP64={static}"]
     if options.isas:
         arguments.append(f"-DAITC_ISAS={';'.join(options.isas)}")
     return arguments

@@ -196,3 +196,12 @@ def find_toolchain(api: str, *, nvcc: str | None = None, hipcc: str | None = Non
     c, m, n = tools["c++ compiler"], tools["cmake"], tools["ninja"]
     assert c is not None and m is not None and n is not None
     return Toolchain(api, c, m, n, device)
+
+
+def emulator_toolchain(api: str) -> Toolchain:
+    """A toolchain whose nvcc or hipcc compiles kernels for the CPU emulator. Raises AitcError (TOOLCHAIN) without a source checkout."""
+    root = Path(__file__).resolve().parents[2] / "tests" / "emulator" / "toolkit"
+    if not root.is_dir():
+        where = "it comes with a checkout of the sources, not with the installed package"
+        raise AitcError(Diagnostic("B01", "there is no emulator", stage="build", help=where), Exit.TOOLCHAIN)
+    return find_toolchain(api, nvcc=str(root / "bin" / "nvcc"), hipcc=str(root / "bin" / "hipcc"))

@@ -111,7 +111,8 @@ def build(source: str | Path, target: str = "sm80", *, alignment: bool = False, 
     """Compiles a kernel file (a path, or its text) as a library; every AITC_ENTRY(name) in it (or only `entries`) can be launched."""
     text = source.read_text() if isinstance(source, Path) else source
     bounds = {
-        name: threads.split(",")[0] for threads, name in re.findall(r"^\s*AITC_KERNEL\((.+?)\)\s+void\s+AITC_ENTRY\((\w+)\)", text, re.M)
+        name: threads.split(",")[0]
+        for threads, name in re.findall(r"^\s*AITC_KERNEL\((.+?)\)\s+void\s+AITC_ENTRY\((\w+)\)", text, re.M)
     }
     names = entries or tuple(bounds)
     if not names:
