@@ -4,9 +4,11 @@
 // attention_cdna<Causal, AttentionCdnaTile<BN, warps>>(shape, q, k, v, mask, store)
 //   Causal, Shape, Q, K, V, Mask, Store: see attention.h. D and DV up to 256.
 //   Tile     32 queries a wave: BM = 32 * warps; BN keys a step, a multiple of 32. threads = 64 * warps
-// Blocks: ceil(queries / BM) * heads * batch in x. With d = ceil(D / 16) * 16, dv = ceil(DV / 32) * 32:
-// smem_bytes = BN * (2 * d + 16) + dv * (2 * BN + 16) = AttentionCdna<Tile, Shape, Q>::smem_bytes; at most 65536.
-// Good tiles: <64, 4> (D <= 128), <32, 4> (D <= 256), <64, 1> (few queries).
+// Blocks   ceil(queries / BM) * heads * batch in x
+// Threads  64 * warps
+// Shared   AttentionCdna<Tile, Shape, Q>::smem_bytes = BN * (2 * d + 16) + dv * (2 * BN + 16), with
+//          d = ceil(D / 16) * 16, dv = ceil(DV / 32) * 32; at most 65536
+// Tiles    (guesses) D <= 128 <64, 4>, D <= 256 <32, 4>, few queries <64, 1>
 // Example: attention_sm80.h's with AITC_KERNEL(256) and the last line
 //     attention_cdna<false, AttentionCdnaTile<64, 4>>(Shape{N}, Q{q}, K{k}, V{v}, Mask{mask}, Store{out});
 //

@@ -6,9 +6,11 @@
 //   operands (Mask and acc too).
 //   Tile     BM queries a block, BN keys a step (a multiple of 16), TM queries a thread. Sixteen threads share TM rows:
 //            threads = BM / TM * 16, a multiple of the warp
-// Blocks: ceil(queries / BM) * heads * batch in x. With d = ceil(D / 4) * 4, dv = ceil(DV / 4) * 4:
-// smem_bytes = (BM * (d + 4) + BN * (max(d, dv) + 4) + BM * (BN + 4)) * sizeof(float or double) = AttentionSimt<Tile,
-// Shape, Q>::smem_bytes. Good tiles: <64, 32, 4>; D > 128: <32, 32, 2>; few queries: <16, 64, 1>.
+// Blocks   ceil(queries / BM) * heads * batch in x
+// Threads  BM / TM * 16
+// Shared   AttentionSimt<Tile, Shape, Q>::smem_bytes = (BM * (d + 4) + BN * (max(d, dv) + 4) + BM * (BN + 4)) *
+//          sizeof(float or double), with d = ceil(D / 4) * 4, dv = ceil(DV / 4) * 4
+// Tiles    <64, 64, 4> (many blocks), <32, 32, 2> (few); D > 128 <16, 32, 1> or <32, 32, 2>; few queries <16, 64, 1>
 // Example: attention_sm80.h with the last line
 //     attention_simt<false, AttentionSimtTile<64, 32, 4>>(Shape{N}, Q{q}, K{k}, V{v}, Mask{mask}, Store{out});
 #pragma once

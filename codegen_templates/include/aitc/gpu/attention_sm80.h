@@ -6,10 +6,12 @@
 //   others work.
 //   Tile     BM queries a block, BN keys a step; each of the `warps` takes BM / warps rows, a multiple of 16; BN a
 //            multiple of 16. threads = 32 * warps
-// Blocks: ceil(queries / BM) * heads * batch in x. With d = ceil(D / 16) * 16, dv = ceil(DV / 16) * 16:
-// smem_bytes = max(2 * (BM * d + BN * d + BN * dv), warps * 16 * (dv + 8) * 4) = AttentionSm80<Tile, Shape,
-// Q>::smem_bytes. Good tiles: D <= 64 <64, 64, 4> or <128, 64, 8> (long); D <= 128 <64, 64, 4>; D <= 256 <64, 32, 4>;
-// few queries <16, 64, 1>.
+// Blocks   ceil(queries / BM) * heads * batch in x
+// Threads  32 * warps
+// Shared   AttentionSm80<Tile, Shape, Q>::smem_bytes = max(2 * (BM * d + BN * d + BN * dv), warps * 16 * (dv + 8) * 4),
+//          with d = ceil(D / 16) * 16, dv = ceil(DV / 16) * 16
+// Tiles    D <= 64 <64, 64, 4>, from some hundred keys on <128, 64, 4>; D <= 128 <64, 64, 4>; D <= 256 <64, 32, 4>; few
+//          queries <16, 64, 1>
 //
 //   #include "aitc/gpu/attention_sm80.h"
 //   using namespace aitc;
@@ -33,15 +35,15 @@
 //   struct Store {
 //     static constexpr int width = 8;
 //     half_t* out;
-//     template <int V> AITC_FN void operator()(int batch, int head, int64_t row, int64_t d, const float (&acc)[V])
-//     const {
+//     template <int V>
+//     AITC_FN void operator()(int batch, int head, int64_t row, int64_t d, const float (&acc)[V]) const {
 //       Vec<half_t, V> r;
 //       AITC_UNROLL for (int j = 0; j < V; ++j) r[j] = convert<half_t>(acc[j]);
 //       store<V>(out + (batch * 128 + row) * 768 + head * 64 + d, r);
 //     }
 //   };
-//   AITC_KERNEL(128) void AITC_ENTRY(attention_3)(const half_t* q, const half_t* k, const half_t* v, const half_t*
-//   mask, half_t* out, int N) {
+//   AITC_KERNEL(128) void AITC_ENTRY(attention_3)(const half_t* q, const half_t* k, const half_t* v,
+//                                                 const half_t* mask, half_t* out, int N) {
 //     attention_sm80<false, AttentionTile<64, 64, 4>>(Shape{N}, Q{q}, K{k}, V{v}, Mask{mask}, Store{out});
 //   }
 #pragma once

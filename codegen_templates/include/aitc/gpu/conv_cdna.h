@@ -4,9 +4,10 @@
 //
 // conv_cdna<CdnaTile<BM, BN, BK, warps_m, warps_n>>(shape, window, x, filter, store)
 //   Shape, Window, X, Filter, Store: see image.h. X and Filter have one type.
-// Blocks: ceil(batch * O * P * Q / BM) * ceil(K / BN) * groups in x; threads: CdnaTile::threads; shared memory:
-// ConvCdna<Tile, Shape, Window, X, Filter>::smem_bytes, the formula at the top of tile_cdna.h. Good tiles: as
-// gemm_cdna.h. Example: conv_sm80.h's with AITC_KERNEL(256) and the last line
+// Blocks   ceil(batch * O * P * Q / BM) * ceil(K / BN) * groups in x
+// Threads  CdnaTile::threads
+// Shared   ConvCdna<Tile, Shape, Window, X, Filter>::smem_bytes, the formula at the top of tile_cdna.h
+// Tiles    as gemm_cdna.h. Example: conv_sm80.h's with AITC_KERNEL(256) and the last line
 //     conv_cdna<CdnaTile<128, 64, 32, 2, 2>>(Shape{N}, Window{}, X{x}, Filter{w}, Store{bias, y});
 #pragma once
 #include "aitc/gpu/patch_source.h"

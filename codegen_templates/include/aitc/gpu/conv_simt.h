@@ -3,9 +3,11 @@
 //
 // conv_simt<SimtTile<BM, BN, BK, TM, TN, split = 1>>(shape, window, x, filter, store)
 //   Shape, Window, X, Filter, Store: see image.h; acc of the accumulator's type (see simt.h), V <= min(width, 4).
-// Blocks: ceil(batch * O * P * Q / BM) * ceil(K / BN) * groups in x; threads: SimtTile::threads; shared memory:
-// ConvSimt<Tile, Shape, Window, X, Filter>::smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN)
-// * sizeof(accumulator). Good tiles: as gemm_simt.h. Example: conv_sm80.h with the last line
+// Blocks   ceil(batch * O * P * Q / BM) * ceil(K / BN) * groups in x
+// Threads  SimtTile::threads
+// Shared   ConvSimt<Tile, Shape, Window, X, Filter>::smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) *
+//          BM * BN) * sizeof(accumulator)
+// Tiles    as gemm_simt.h. Example: conv_sm80.h with the last line
 //     conv_simt<SimtTile<64, 64, 16, 4, 4>>(Shape{N}, Window{}, X{x}, Filter{w}, Store{bias, y});
 #pragma once
 #include "aitc/gpu/patch_source.h"

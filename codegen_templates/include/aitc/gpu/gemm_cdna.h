@@ -4,10 +4,12 @@
 // gemm_cdna<CdnaTile<BM, BN, BK, warps_m, warps_n>>(shape, a, b, store)
 //   Shape, A, B, Store: as in gemm_sm80.h. Major::K for both is fastest: other majors are turned when they are written
 //   to shared memory.
-// Blocks: ceil(M / BM) * ceil(N / BN) * batch in x; threads: CdnaTile::threads = 64 * warps_m * warps_n; shared memory:
-// GemmCdna<Tile, Shape, A, B>::smem_bytes, the formula at the top of tile_cdna.h. Good tiles: 16 bits <128, 128, 32, 2,
-// 2>, <64, 64, 64, 2, 2>, <32, 64, 64, 1, 2>; float <128, 128, 16, 2, 2>, <64, 64, 32, 2, 2>. Example: gemm_sm80.h's
-// with the last lines
+// Blocks   ceil(M / BM) * ceil(N / BN) * batch in x
+// Threads  CdnaTile::threads = 64 * warps_m * warps_n
+// Shared   GemmCdna<Tile, Shape, A, B>::smem_bytes, the formula at the top of tile_cdna.h
+// Tiles    (guesses) 16 bits <128, 128, 32, 2, 2>, <64, 64, 64, 2, 2>, <32, 64, 64, 1, 2>; float <128, 128, 16, 2, 2>,
+//          <64, 64, 32, 2, 2>
+// Example: gemm_sm80.h's with the last lines
 //   AITC_KERNEL(256) void AITC_ENTRY(gemm_4)(const half_t* x, const half_t* w, half_t* out, int M) {
 //     gemm_cdna<CdnaTile<128, 128, 32, 2, 2>>(Shape{M}, A{x}, B{w}, Store{out});
 //   }

@@ -5,10 +5,13 @@
 //   Shape, A, B, Store as in gemm_sm80.h, except: A and B may have different types of one accumulator (see simt.h), and
 //   acc is of that accumulator's type: operator()<V>(int batch, int64_t row, int64_t col, const Acc (&acc)[V]), V <=
 //   min(width, 4). Widths beyond 4 elements are not used.
-// Blocks: ceil(M / BM) * ceil(N / BN) * batch in x; threads: SimtTile::threads = (BM / TM) * (BN / TN) * split; shared
-// memory: GemmSimt<Tile, Shape, A, B>::smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN) *
-// sizeof(accumulator). Good tiles: <128, 128, 8, 8, 8> (large), <64, 64, 16, 4, 4>, <32, 32, 16, 2, 2>, <16, 64, 16, 1,
-// 4> (few rows), <32, 32, 16, 4, 4, 4> and <64, 64, 16, 8, 4, 2> (few blocks, long K); double: <64, 64, 8, 4, 4>.
+// Blocks   ceil(M / BM) * ceil(N / BN) * batch in x
+// Threads  SimtTile::threads = (BM / TM) * (BN / TN) * split
+// Shared   GemmSimt<Tile, Shape, A, B>::smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN) *
+//          sizeof(accumulator)
+// Tiles    float, measured on an H200: <128, 128, 8, 8, 8> (large), <64, 64, 16, 8, 8, 4> (some hundred blocks),
+//          <32, 32, 16, 4, 4, 4> (few blocks, long K), <128, 64, 8, 8, 4> (N = 64), <64, 64, 16, 4, 4>;
+//          double <64, 64, 8, 4, 4>; M <= 8 see gemv.h
 //
 //   #include "aitc/gpu/gemm_simt.h"
 //   using namespace aitc;

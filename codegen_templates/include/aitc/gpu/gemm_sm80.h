@@ -5,17 +5,23 @@
 //   Shape   batch, M, N, K: static constexpr int, or int members read at run time
 //   A       (batch, M, K): using type = half_t | bfloat16_t | float; major (Major::K, Major::M, Major::none); width;
 //           stride_row, stride_col (elements; static constexpr or members; any value, 0 and negative too, along what is
-//           not contiguous); matrix(batch) -> const type* width: elements of the widest aligned load along the
-//           contiguous axis. Its extent (K for Major::K), the other stride, and every matrix(batch) are multiples of
-//           it. A width of 16 bytes is fastest, 8 and 4 bytes still copy asynchronously, less goes through registers.
-//           Major::none: width = 1.
+//           not contiguous); matrix(batch) -> const type*.
+//           width: elements of the widest aligned load along the contiguous axis. Its extent (K
+//           for Major::K), the other stride, and every matrix(batch) are multiples of it. 16 bytes are fastest, 8 and 4
+//           still copy asynchronously, less goes through registers. Major::none: width = 1
 //   B       (batch, K, N), same type; major Major::K ("transposed", stride_row == 1), Major::N (stride_col == 1),
 //           Major::none; the rest likewise
 //   Store   width; operator()<V>(int batch, int64_t row, int64_t col, const float (&acc)[V]), V <= min(width, 8)
-// K may be 0 (results are 0). Blocks: ceil(M / BM) * ceil(N / BN) * batch in x; threads: Tile::threads = 32 * warps_m *
-// warps_n * warps_k; dynamic shared memory: GemmSm80<Tile, Shape, A, B>::smem_bytes, the formula at the top of
-// tile_sm80.h with sizeof(type). Good tiles: 16 bits <128,128,32,2,2,4>, <128,256,32,2,4,3>, <64,64,64,2,2,4>,
-// <64,64,64,2,2,3,2>, <32,64,64,1,2,4,2>; TF32 <128,128,16,2,2,4>, <64,64,32,2,2,3>.
+// K may be 0 (results are 0).
+// Blocks   ceil(M / BM) * ceil(N / BN) * batch in x
+// Threads  Tile::threads = 32 * warps_m * warps_n * warps_k
+// Shared   GemmSm80<Tile, Shape, A, B>::smem_bytes, the formula at the top of tile_sm80.h with sizeof(type)
+// Tiles    measured on an H200 (where mma.sync reaches about half of what wgmma does):
+//          16 bits, large  <128, 128, 64, 2, 2, 3>, <128, 96, 64, 2, 2, 3>, <128, 128, 32, 2, 2, 4>
+//          16 bits, small  <32, 32, 64, 1, 1, 6, 4>, <32, 32, 128, 1, 1, 4, 4>, <64, 64, 64, 2, 2, 4>;
+//                          M <= 32 <16, 32, 128, 1, 1, 4, 8>
+//          TF32            <128, 128, 32, 2, 2, 3>, <128, 128, 16, 2, 2, 4>, <64, 64, 32, 2, 2, 4>
+//          M <= 8          see gemv.h
 //
 //   #include "aitc/gpu/gemm_sm80.h"
 //   using namespace aitc;
@@ -88,23 +94,30 @@ template <class Operand, int Outer, int BK, int Threads, bool IsA> struct Operan
   }
 
   AITC_FN void load(char* stage, int k_tile) const {
+    if constexpr (width * sizeof(T) >= 4) {
+      AITC_UNROLL
+      for (int i = 0; i < rounds; ++i) load_round(stage, k_tile, i);
+    } else {  // through registers: not too many at a time
+      AITC_UNROLL_4
+      for (int i = 0; i < rounds; ++i) load_round(stage, k_tile, i);
+    }
+  }
+
+  AITC_FN void load_round(char* stage, int k_tile, int i) const {
     const int thread = thread_index(), k0 = k_tile * BK;
-    AITC_UNROLL
-    for (int i = 0; i < rounds; ++i) {
-      if constexpr (regular) {
-        const int row = thread / per_row + i * row_step, col = thread % per_row * width;
-        const int outer = outer0 + (k_major ? i * row_step : 0), k = k0 + (k_major ? col : row);
-        const T* from = base + int64_t(k0 + (k_major ? 0 : i * row_step)) * stride_k();
-        if (k_major) from += i * row_step * stride_outer();
-        if (pieces % Threads == 0 || row < Shared::rows)
-          copy_piece<T, width>(stage, Shared::element_offset(row, col), from, outer < outer_end && k < k_end);
-      } else {
-        const int p = thread + i * Threads, row = p / per_row, col = p % per_row * width;
-        const int outer = outer0 + (k_major ? row : col), k = k0 + (k_major ? col : row);
-        const T* from = base + outer * stride_outer() + k * stride_k();
-        if (pieces % Threads == 0 || p < pieces)
-          copy_piece<T, width>(stage, Shared::element_offset(row, col), from, outer < outer_end && k < k_end);
-      }
+    if constexpr (regular) {
+      const int row = thread / per_row + i * row_step, col = thread % per_row * width;
+      const int outer = outer0 + (k_major ? i * row_step : 0), k = k0 + (k_major ? col : row);
+      const T* from = base + int64_t(k0 + (k_major ? 0 : i * row_step)) * stride_k();
+      if (k_major) from += i * row_step * stride_outer();
+      if (pieces % Threads == 0 || row < Shared::rows)
+        copy_piece<T, width>(stage, Shared::element_offset(row, col), from, outer < outer_end && k < k_end);
+    } else {
+      const int p = thread + i * Threads, row = p / per_row, col = p % per_row * width;
+      const int outer = outer0 + (k_major ? row : col), k = k0 + (k_major ? col : row);
+      const T* from = base + outer * stride_outer() + k * stride_k();
+      if (pieces % Threads == 0 || p < pieces)
+        copy_piece<T, width>(stage, Shared::element_offset(row, col), from, outer < outer_end && k < k_end);
     }
   }
 };

@@ -1,16 +1,18 @@
 // gemv.h: matrix products with few rows (M up to 8, more in steps), limited by reading B once; every type, every GPU.
 //
-//   gemv_k<GemvK<MR, V, cols, warps>>(shape, a, b, store)             B has major K: a warp reads `cols` columns of B
-//   along K, its lanes V elements each gemv_n<GemvN<MR, V, across, warps>>(shape, a, b, store)           B has major N:
-//   `across` lanes of a warp (a power of two) read V neighbouring columns each; the
-//                                                                     other lanes and the warps of the block divide K
-//
+//   gemv_k<GemvK<MR, V, cols, warps>>(shape, a, b, store)
+//     B has major K: a warp reads `cols` columns of B along K, its lanes V elements each
+//   gemv_n<GemvN<MR, V, across, warps>>(shape, a, b, store)
+//     B has major N: `across` lanes of a warp (a power of two) read V neighbouring columns each; the other lanes and
+//     the warps of the block divide K
 //   Shape, A, B, Store: as in gemm_simt.h. V divides B's width (and for gemv_k K, and A's width if A's major is K); MR
 //   rows of A a block.
-// Blocks in x, with rows = ceil(M / MR): gemv_k ceil(N / (warps * cols)) * rows * batch, no shared memory; gemv_n
-// ceil(N / (across * V)) * rows * batch, smem_bytes = warps > 1 ? warps * MR * across * V * sizeof(accumulator) : 0.
-// threads = warps * warp_size. Good: <1, 8, 2, 4> (16 bits) and <1, 4, 2, 4> (float) for gemv_k; <1, 4, 8, 16> for
-// gemv_n; MR = the power of two from M on, up to 8.
+// Blocks   in x, with rows = ceil(M / MR): gemv_k ceil(N / (warps * cols)) * rows * batch, gemv_n ceil(N / (across *
+//          V)) * rows * batch
+// Threads  warps * warp_size
+// Shared   gemv_k none; gemv_n warps > 1 ? warps * MR * across * V * sizeof(accumulator) : 0
+// Tiles    gemv_k <1, 8, 1, 4> (16 bits; N of thousands <1, 8, 2, 4>), <1, 4, 1, 4> (float); gemv_n <1, 4, 4, 16>, N of
+//          thousands <1, 4, 8, 16>; MR = the power of two from M on, up to 8
 //
 // Example: gemm_simt.h's with M = 1 and the last lines
 //   AITC_KERNEL(128) void AITC_ENTRY(gemm_9)(const float* x, const float* w, float* out, int M) {

@@ -36,9 +36,9 @@
 //   half_to_float float_to_half bfloat16_to_float float_to_bfloat16      on raw bits (uint16_t), to nearest even
 //   floats_to_half2 floats_to_bfloat162           two floats -> uint32_t, the first in the low half
 //   m_exp m_log m_tanh m_erf m_pow m_sin m_cos m_rsqrt m_sqrt            on float and double; m_exp2 m_fma m_rcp on
-//                              float. 1 to 2 ulp. With AITC_FAST_MATH defined before the first include (for files all of
-//                              whose outputs have 16 bits or fewer) exp, log, tanh and erf on float use the special
-//                              function unit: absolute error <= 5e-4
+//                              float. 1 to 2 ulp. With AITC_FAST_MATH defined before the first include (for files
+//                              all of whose outputs have 16 bits or fewer) exp, log, tanh and erf on float use the
+//                              special function unit: absolute error <= 5e-4
 //   m_max m_min                NaN if either is (ONNX Max, Relu)
 //
 //   grid_dependency_wait()     programmatic dependent launch (sm_90 and newer, else nothing): each kernel calls the

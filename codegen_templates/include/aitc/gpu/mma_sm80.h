@@ -1,26 +1,23 @@
 // mma_sm80.h: the sm_80 instructions that the tensor-core kernels use, each with an emulated twin
 // (tests/emulator/mma_sm80.h).
 //
-//   shared_address                          a place in shared memory; + int moves it by bytes; to_shared(char*)
-//   copy_async<4|8|16>(to, from, valid)     cp.async: global to shared without registers; zeros if !valid (`from` must
-//                                           still be some address)
-//   copy_async_commit() copy_async_wait<n>()    groups, as in PTX
-//   load_matrix_x4(r, address)              ldmatrix: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8;
-//                                           r[i] of lane l = row l / 4 of matrix i,
-//   load_matrix_x4_trans(r, address)        bytes 4 * (l % 4) .. + 3; the second form transposes each 8x8 matrix of
-//                                           16-bit elements
+//   shared_address                     a place in shared memory; + int moves it by bytes; to_shared(char*)
+//   copy_async<4|8|16>(to, from, valid)      cp.async: global to shared without registers; zeros if !valid (`from` is
+//                                      not read then)
+//   copy_async_commit() copy_async_wait<n>() groups, as in PTX
+//   load_matrix_x4(r, address)         ldmatrix: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8; r[i]
+//                                      of lane l = row l / 4 of matrix i, bytes 4 * (l % 4) .. + 3
+//   load_matrix_x4_trans(r, address)   the same of the transposed 8 x 8 matrices of 16-bit elements
 //   load_shared_u32(address)
-//   Mma<T>::k                               16 for half_t and bfloat16_t, 8 for float (as TF32)
-//   Mma<T>::run(d, a, b)                    D(16,8) += A(16,k) B(k,8), accumulated in float. With g = lane / 4, t =
-//                                           lane % 4:
-//       16 bits: a[0] = A[g][2t, 2t+1], a[1] = A[g+8][2t..], a[2] = A[g][2t+8..], a[3] = A[g+8][2t+8..]; b[0] = B[2t,
-//       2t+1][g], b[1] = B[2t+8, 2t+9][g]
-//       TF32:    a[0] = A[g][t], a[1] = A[g+8][t], a[2] = A[g][t+4], a[3] = A[g+8][t+4]; b[0] = B[t][g], b[1] =
-//                B[t+4][g]
-//       d[0], d[1] = D[g][2t, 2t+1]; d[2], d[3] = D[g+8][2t, 2t+1]
-//   round_operand<T>(r)                     float to TF32, nearest (the instruction itself would truncate); nothing for
-//                                           16 bits
-//   pack<T>(lo, hi)                         two floats to one register of 16-bit elements
+//   Mma<T>::k                          16 for half_t and bfloat16_t, 8 for float (as TF32)
+//   Mma<T>::run(d, a, b)               D(16,8) += A(16,k) B(k,8), summed in float. With g = lane / 4, t = lane % 4:
+//       16 bits  a[0] = A[g][2t, 2t+1]   a[1] = A[g+8][2t ..]   a[2] = A[g][2t+8 ..]   a[3] = A[g+8][2t+8 ..]
+//                b[0] = B[2t, 2t+1][g]   b[1] = B[2t+8, 2t+9][g]
+//       TF32     a[0] = A[g][t]   a[1] = A[g+8][t]   a[2] = A[g][t+4]   a[3] = A[g+8][t+4]
+//                b[0] = B[t][g]   b[1] = B[t+4][g]
+//       both     d[0], d[1] = D[g][2t, 2t+1]   d[2], d[3] = D[g+8][2t, 2t+1]
+//   round_operand<T>(r)                float to TF32, nearest (the instruction would truncate); nothing for 16 bits
+//   pack<T>(lo, hi)                    two floats to one register of 16-bit elements
 #pragma once
 #include "aitc/types.h"
 

@@ -1,27 +1,30 @@
 // normalize.h: softmax and normalisations on GPUs: store(row, k, y), where y depends on the whole row load(row, .).
 //
-//   normalize_rows<RowNorm<V, lanes, packs, threads>>(op, shape, load, store)       k is contiguous in memory: V runs
-//   along k normalize_columns<ColumnNorm<V, across, down>>(op, shape, load, store)          row is contiguous in
-//   memory: V runs along row
+//   normalize_rows<RowNorm<V, lanes, packs, threads>>(op, shape, load, store)
+//     k is contiguous in memory: V runs along k. `lanes` threads (a power of two up to warp_size, or all `threads`, a
+//     multiple of warp_size) hold a row in registers, `packs` vectors of V each: lanes * packs * V >= K. packs = 0: the
+//     row is read again for each pass instead (beyond about 32 values a thread). A block takes threads / lanes rows.
+//     Blocks   ceil(rows / (threads / lanes)) in x
+//     Shared   lanes > warp_size ? 2 * threads / warp_size * sizeof(T) : 0
+//     Tiles    K = 768 of 16 bits <8, 32, 3, 128>, K = 128 <8, 16, 1, 128>: a warp or less a row up to about 2048
+//   normalize_columns<ColumnNorm<V, across, down>>(op, shape, load, store)
+//     row is contiguous in memory (instance norm of NHWC, softmax over an axis that is not the last): V runs along row.
+//     `across` threads side by side take V rows each, `down` threads (a power of two) share them; the input is read two
+//     or three times.
+//     Blocks   ceil(rows / (V * across)) in x
+//     Threads  across * down
+//     Shared   down > 1 ? across * down * V * sizeof(T) : 0
 //
 //   op       Softmax{}      y = exp(x - max) / sum
 //            LogSoftmax{}   y = x - max - log(sum)
-//            LayerNorm{e}   y = (x - mean) / sqrt(variance + e)       instance and group norm too; scale and bias are
-//                           the store's
+//            LayerNorm{e}   y = (x - mean) / sqrt(variance + e); instance and group norm too; scale and bias are the
+//                           store's
 //            RMSNorm{e}     y = x / sqrt(mean(x^2) + e)
-//   RowNorm      `lanes` threads hold a row in registers, `packs` vectors of V each: lanes * packs * V >= K. lanes: a
-//                power of two up to warp_size, or all `threads`, a multiple of warp_size. packs = 0: the row is read
-//                again for each pass instead (rows too long for registers: beyond about 32 values a thread). A block
-//                takes threads / lanes rows. Blocks: ceil(rows / (threads / lanes)); threads; smem_bytes = lanes >
-//                warp_size ? 2 * threads / warp_size * sizeof(T) : 0
-//   ColumnNorm   `across` threads side by side take V rows each, `down` threads (a power of two) share them; reads the
-//                input two or three times. Blocks: ceil(rows / (V * across)); threads = across * down; smem_bytes =
-//                down > 1 ? across * down * V * sizeof(T) : 0
 //   Shape    rows, K: static constexpr int or int64_t, or members read at run time; K < 2^31
 //   Load     using type = T, float or double (statistics are made in it); static constexpr int width;
-//            operator()<W>(int64_t row, int64_t k, T (&x)[W]): x[j] = element (row, k + j) resp. (row + j, k), W <=
-//            min(V, width)
-//   Store    static constexpr int width; operator()<W>(int64_t row, int64_t k, const T (&y)[W])
+//            operator()<W>(int64_t row, int64_t k, T (&x)[W]), W <= min(V, width): x[j] = element (row, k + j) resp.
+//            (row + j, k)
+//   Store    static constexpr int width; operator()<W>(int64_t row, int64_t k, const T (&y)[W]);
 //            optional: void statistics(int64_t row, T mean, T inverse_deviation) const, called once a row (LayerNorm;
 //            RMSNorm gives mean = 0)
 // V is a power of two that divides K (rows) resp. rows (columns). The variance is that of the differences from the
@@ -51,8 +54,8 @@
 //       convert<float>(v1[j])); store<V>(out + row * 768 + k, r);
 //     }
 //   };
-//   AITC_KERNEL(128) void AITC_ENTRY(layer_norm_2)(const half_t* x, const half_t* scale, const half_t* bias, half_t*
-//   out, int64_t rows) {
+//   AITC_KERNEL(128) void AITC_ENTRY(layer_norm_2)(const half_t* x, const half_t* scale, const half_t* bias,
+//                                                  half_t* out, int64_t rows) {
 //     normalize_rows<RowNorm<8, 32, 3, 128>>(LayerNorm{1e-12f}, Shape{rows}, Load{x}, Store{scale, bias, out});
 //   }
 #pragma once

@@ -1,23 +1,25 @@
 // reduce.h: store(row, 0, Operation over k of load(row, k)) on GPUs.
 //
-//   reduce_rows<Op, RowReduction<V, lanes, threads>>(shape, load, store)            k is contiguous in memory: V runs
-//   along k reduce_columns<Op, ColumnReduction<V, across, down>>(shape, load, store)        row is contiguous in
-//   memory: V runs along row
+//   reduce_rows<Op, RowReduction<V, lanes, threads>>(shape, load, store)
+//     k is contiguous in memory: V runs along k. `lanes` threads share a row: a power of two up to warp_size, or all
+//     `threads`, a multiple of warp_size. A block takes threads / lanes rows.
+//     Blocks   ceil(rows / (threads / lanes)) in x
+//     Shared   lanes > warp_size ? threads / warp_size * state : 0
+//   reduce_columns<Op, ColumnReduction<V, across, down>>(shape, load, store)
+//     row is contiguous in memory: V runs along row. `across` threads side by side take V rows each, `down` threads (a
+//     power of two) share them.
+//     Blocks   ceil(rows / (V * across)) in x
+//     Threads  across * down
+//     Shared   down > 1 ? across * down * V * state : 0
+//   `state` is sizeof(T); LogSumExp, ArgMax and ArgMin: 2 * sizeof(T).
 //
 //   Op       aitc/reduction.h: Sum Mean Max Min Prod SumSquare L1 L2 LogSum LogSumExp ArgMax<last> ArgMin<last>
-//   RowReduction     `lanes` threads share a row: a power of two up to warp_size, or all `threads`, a multiple of
-//                    warp_size. A block takes threads / lanes rows. Blocks: ceil(rows / (threads / lanes)); threads;
-//                    smem_bytes = lanes > warp_size ? threads / warp_size * state : 0
-//   ColumnReduction  `across` threads side by side take V rows each, `down` threads (a power of two) share them.
-//                    Blocks: ceil(rows / (V * across)); threads = across * down; smem_bytes = down > 1 ? across * down
-//                    * V * state : 0. `state` = sizeof(T), and another sizeof(T) for LogSumExp, 4 more for ArgMax and
-//                    ArgMin (8 where T has 8 bytes).
 //   Shape    rows, K: static constexpr int or int64_t, or members read at run time; K < 2^31
 //   Load     using type = T: float, double, int32_t or int64_t, in which the reduction is made; static constexpr int
-//            width; operator()<W>(int64_t row, int64_t k, T (&x)[W]): x[j] = element (row, k + j) resp. (row + j, k), W
-//            <= min(V, width)
+//            width; operator()<W>(int64_t row, int64_t k, T (&x)[W]), W <= min(V, width): x[j] = element (row, k + j)
+//            resp. (row + j, k)
 //   Store    static constexpr int width (1 for reduce_rows); operator()<W>(int64_t row, int64_t zero, const R
-//            (&acc)[W]); acc[j] belongs to row + j. R is T, or int64_t for ArgMax and ArgMin
+//            (&acc)[W]): acc[j] belongs to row + j. R is T, or int64_t for ArgMax and ArgMin
 // V is a power of two that divides K (reduce_rows) or rows (reduce_columns) and whatever the rows are cut from: no
 // vector crosses a gap in memory. Few rows, long: do it in two launches, (rows, parts, K / parts) first.
 //

@@ -2,12 +2,12 @@
 // type.
 //
 //   SimtTile<BM, BN, BK, TM, TN, split = 1>
-//     BM x BN results a block, BK of the contraction a step, TM x TN results a thread; `split` teams of threads take
-//     the steps in turn and add up at the end (more threads for small grids and long contractions). threads = (BM / TM)
-//     * (BN / TN) * split. TM and TN are powers of two; a thread's results lie in groups of min(T, 4) neighbours.
+//     BM x BN results a block, BK of the contraction a step, TM x TN results a thread (powers of two; in groups of
+//     min(T, 4) neighbours). `split` teams of threads take the steps in turn and add up at the end: more threads for
+//     small grids and long contractions. threads = (BM / TM) * (BN / TN) * split.
 //   Accumulator: float for half_t, bfloat16_t, float8 and float; double; int64_t for int64_t and uint64_t; int32_t for
-//   the other integers. smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN) *
-//   sizeof(accumulator)
+//     the other integers.
+//   smem_bytes = max(split * 2 * BK * (BM + 4 + BN + 4), (split - 1) * BM * BN) * sizeof(accumulator)
 #pragma once
 #include "aitc/gpu/block_place.h"
 #include "aitc/operand.h"
@@ -99,8 +99,8 @@ template <class Acc, class Tile, class SourceA, class SourceB> struct SimtLoop {
   Acc acc[Tile::TM][Tile::TN];
 
   static AITC_FN int thread() { return Tile::split == 1 ? thread_index() : thread_index() % Tile::team; }
-  // Thirty-two neighbours form a rectangle of 4 x 8 where the tile allows it: what they read of A and of B is then 64 and
-  // 128 bytes, one access each.
+  // Thirty-two neighbours form a rectangle of 4 x 8 where the tile allows it: what they read of A and of B is then 64
+  // and 128 bytes, one access each.
   static constexpr bool patched = Tile::threads_n % 8 == 0 && Tile::threads_m % 4 == 0;
   static AITC_FN int thread_m() {
     constexpr int across = max_of(Tile::threads_n / 8, 1);

@@ -2,14 +2,13 @@
 // the multistage main loop over them, the epilogue that hands a store functor contiguous columns.
 //
 //   Tile<BM, BN, BK, warps_m, warps_n, stages, warps_k = 1>
-//     BM x BN results a block, BK of the contraction a stage. warps_m x warps_n warps divide BM x BN; each warp's part
-//     is a multiple of 16 x 8 (BN / warps_n a multiple of 16 where B's tile is read in pairs, which is always: so 16 x
-//     16). warps_k > 1: that many warps share one part and divide the k-steps of each stage (BK / Mma::k must be a
-//     multiple of warps_k); their sums meet in shared memory at the end: more warps for small grids. stages >= 2 tiles
-//     of A and B are in flight. threads = 32 * warps_m * warps_n * warps_k.
-//   smem_bytes = max(stages * (BM + BN) * BK * sizeof(T), epilogue_bytes)
-//     epilogue_bytes = warps_m * warps_n * 4 * max(16 * (BN / warps_n + 8), warps_k > 1 ? (warps_k - 1) * (BM /
-//     warps_m) * (BN / warps_n) : 0)
+//     BM x BN results a block, BK of the contraction a stage; `stages` >= 2 tiles of A and of B are in flight.
+//     warps_m x warps_n warps divide BM x BN, each part a multiple of 16 x 16. warps_k > 1: that many warps share a
+//     part and divide the k-steps of each stage (BK / Mma<T>::k is a multiple of warps_k); their sums meet in shared
+//     memory at the end: more warps for small grids. threads = 32 * warps_m * warps_n * warps_k.
+//   With wm = BM / warps_m, wn = BN / warps_n:
+//   smem_bytes = max(stages * (BM + BN) * BK * sizeof(T),
+//                    warps_m * warps_n * 4 * max(16 * (wn + 8), (warps_k - 1) * wm * wn))
 #pragma once
 #include "aitc/gpu/block_place.h"
 #include "aitc/gpu/mma_sm80.h"
@@ -44,8 +43,8 @@ template <class T, int Rows_, int Cols_, bool scattered = false> struct SharedTi
   }
 };
 
-// Moves `Width` elements from global to shared memory: asynchronously from 4 bytes on, through a register below. Zeros if
-// !valid; `from` is not read then.
+// Moves `Width` elements from global to shared memory: asynchronously from 4 bytes on, through a register below. Zeros
+// if !valid; `from` is not read then.
 template <class T, int Width> AITC_FN void copy_piece(char* shared, int offset, const T* from, bool valid) {
   constexpr int bytes = Width * int(sizeof(T));
   if constexpr (bytes >= 4) {

@@ -9,9 +9,10 @@
 //            operator()<V>(int64_t batch, int64_t row, int64_t col, const T (&x)[V]): x[j] is element (row + j, col)
 // V is 1 or the functor's width (at most 16 bytes, and a divisor of the tile), the coordinate it runs along a multiple
 // of V; the last vectors of a row or column that are not whole are passed one by one.
-// Blocks: ceil(rows / tile_rows) * ceil(cols / tile_cols) * batch; threads; smem_bytes = tile_rows * (tile_cols + pad)
-// * sizeof(T), pad = max(4 / sizeof(T), 1). Good tiles: <64, 64, 256> for 1 and 2 bytes, <32, 32, 256> or <64, 32, 256>
-// for 4 and 8.
+// Blocks   ceil(rows / tile_rows) * ceil(cols / tile_cols) * batch in x
+// Threads  threads
+// Shared   tile_rows * (tile_cols + pad) * sizeof(T), pad = max(4 / sizeof(T), 1)
+// Tiles    <32, 64, 128>, <64, 64, 256> for 1 and 2 bytes; <32, 32, 256> for 4 and 8
 //
 //   #include "aitc/gpu/transpose.h"
 //   using namespace aitc;
