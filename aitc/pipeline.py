@@ -57,9 +57,7 @@ class Options:
     precision: str = "model"
     keep_fp32: tuple[str, ...] = ()  # node names, op types or regular expressions
     weights: str = "embed"  # or "file"
-    isas: tuple[
-        str, ...
-    ] = ()  # of cpu code, see ISAS; none: as the settings say, else all that a library can choose from
+    isas: tuple[str, ...] = ()  # of cpu code, see ISAS; none: as the settings say, else all of x86-64's
     tuning: Path | None = None
     emulate: bool = False  # GPU kernels run on the CPU, see tests/emulator/
     jobs: int = 0  # 0: processors, bounded by memory
