@@ -161,3 +161,11 @@ def test_wrong_detections_do_not_agree() -> None:
     got = {k: v.copy() for k, v in want.items()}
     got["labels"][:5] += 1
     assert not compare_rows(got, want, TYPES, LIMIT, list(want))[0]
+
+
+def test_tails_of_a_sigmoid_are_no_mistakes_and_small_outputs_still_count() -> None:
+    want = np.zeros(1000, np.float32)
+    assert compare("y", dt.F32, np.full(1000, 5e-8, np.float32), want, LIMIT).ok
+    assert not compare("y", dt.F32, np.full(1000, 5e-7, np.float32), want, LIMIT).ok
+    want = np.full(1000, 2e-5, np.float32)  # a softmax over fifty thousand classes
+    assert not compare("y", dt.F32, want * np.float32(1.02), want, LIMIT).ok
