@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Union
 
 from aitc.errors import Loc
@@ -48,7 +48,6 @@ class Rule:
     anchors: tuple[str, ...]
     match: Callable[[Node], Outcome]
     rewrite: Callable[[Builder, Node, Any], Replacement]
-    outcomes: tuple[str, ...] = field(default=())  # ops that it makes, for reports
 
 
 SIMPLIFY: Registry[Rule] = Registry("simplify rule")
@@ -78,7 +77,7 @@ class MatchLog:
         self.matches: list[Entry] = []
         self._misses: dict[tuple[str, str], Entry] = {}
 
-    def matched(self, rule: Rule, node: Node, name: str, locs: tuple[Loc, ...]) -> None:
+    def matched(self, rule: Rule, name: str, locs: tuple[Loc, ...]) -> None:
         self.matches.append(Entry(rule.name, name, locs))
         self._misses.pop((rule.name, name), None)
 
@@ -166,7 +165,7 @@ class _Driver:
         news = [result] if isinstance(result, Value) else list(result)
         fresh = dict.fromkeys(builder.made)
         self.made.update(fresh)
-        self.log.matched(rule, node, node.output.name, locs)
+        self.log.matched(rule, node.output.name, locs)
         for old, new in zip(node.outputs, news, strict=True):
             if old is new:
                 continue

@@ -39,7 +39,7 @@ def _product_with(
     return None
 
 
-def _times(b: Builder, y: Value, c: float, others: list[Value], shape: Any) -> Value:
+def _times(b: Builder, y: Value, c: float, others: list[Value]) -> Value:
     for other in others:
         y = b.op("Mul", y, other)
     return y if c == 1 else b.op("Mul", y, b.like(c, y))
@@ -61,7 +61,7 @@ def _match_gelu(node: Node) -> Outcome:
 def _gelu(b: Builder, node: Node, found: tuple[Value, str, float, list[Value]]) -> Value:
     x, approximate, c, rest = found
     c = 1.0 if abs(c - 1) < 1e-6 else c
-    return _times(b, b.op("Gelu", x, approximate=approximate), c, rest, node.output.shape)
+    return _times(b, b.op("Gelu", x, approximate=approximate), c, rest)
 
 
 FUSE.add(
@@ -77,12 +77,9 @@ FUSE.add(
 
 
 def _match_sigmoid(node: Node) -> Outcome:
-    """1 / (1 + exp(-x))"""
-    denominator = node.input if node.op.name == "Reciprocal" else node.inputs[1]
-    if node.op.name == "Div" and number(node.inputs[0]) is None and node.inputs[0] is None:
-        return None
-    assert denominator is not None
-    found = _plus_one(denominator, "Exp")
+    """1 / (1 + exp(-x)), or y in place of the 1."""
+    denominator = node.inputs[-1]
+    found = _plus_one(denominator, "Exp") if denominator is not None else None
     negative = made_by(found[1].input, "Neg") if found is not None else None
     if found is None or negative is None:
         return None
@@ -115,7 +112,7 @@ def _match_silu(node: Node) -> Outcome:
 FUSE.add("silu", Rule("silu", "x * sigmoid(x) becomes Silu", ("Mul",), _match_silu, lambda b, node, x: b.op("Silu", x)))
 
 
-def _clipped(v: Value, x: Value | None = None) -> tuple[Value, float, tuple[Node, ...]] | None:
+def _clipped(v: Value) -> tuple[Value, float, tuple[Node, ...]] | None:
     """``y``, ``top`` and the nodes of min(max(y, 0), top)."""
     upper = made_by(v, "Min")
     if upper is not None:
@@ -203,7 +200,7 @@ def _match_hard_swish(node: Node) -> Outcome:
 
 def _hard_swish(b: Builder, node: Node, found: tuple[Value, float, list[Value]]) -> Value:
     x, c, rest = found
-    return _times(b, b.op("HardSwish", x), 1.0 if abs(c - 1) < 1e-6 else c, rest, node.output.shape)
+    return _times(b, b.op("HardSwish", x), 1.0 if abs(c - 1) < 1e-6 else c, rest)
 
 
 FUSE.add(

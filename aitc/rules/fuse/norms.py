@@ -43,7 +43,7 @@ def _in(node: Node, i: int) -> Value:
 
 
 def _epsilon(v: Value) -> tuple[Value, float, list[Node]]:
-    """``variance`` and ``epsilon`` of variance + epsilon, or of max(variance, epsilon) with a tiny epsilon."""
+    """``variance`` and ``epsilon`` of variance + epsilon; the epsilon is 0 where nothing is added."""
     add = made_by(uncast(v), "Add")
     if add is not None:
         for x, c in pairs(add):
@@ -64,10 +64,10 @@ def _square(v: Value) -> tuple[Value, list[Node]] | None:
     return None
 
 
-def _mean(v: Value, keepdims: bool = True) -> Node | None:
-    """The Reduce that ``v`` is the mean of, possibly over a sum divided by a number."""
+def _mean(v: Value) -> Node | None:
+    """The Reduce that ``v`` is the mean of, its axes kept."""
     node = made_by(uncast(v), "Reduce")
-    if node is not None and node.attrs.function == "mean" and node.attrs.keepdims == keepdims:
+    if node is not None and node.attrs.function == "mean" and node.attrs.keepdims:
         return node
     return None
 
