@@ -27,6 +27,7 @@ class SerialRule:
 
     items: Callable[[Node, Target], Dim]
     write: Callable[[FunctorBuilder, Node, Dim, Target], None]
+    headers: tuple[str, ...] = ()
 
 
 SERIAL: Registry[SerialRule] = Registry("serial rule")
@@ -53,7 +54,9 @@ class SerialConfig:
 class Serial(k.Kernel):
     name = "serial"
     template = "kernel"
-    anchors = frozenset({"CumSum", "ScatterElements", "ScatterND", "TopK"})
+    anchors = frozenset(
+        {"CumSum", "ScatterElements", "ScatterND", "TopK", "NonZeroRoom", "UniqueRoom", "NonMaxSuppressionRoom"}
+    )
     tails = False
     doc = "ops with a loop of their own, parallel over lines"
 
@@ -87,7 +90,7 @@ class Serial(k.Kernel):
         headers = (
             "aitc/generic/map.h",
             "aitc/generic/element.h",
-            *(("aitc/generic/topk.h",) if node.op.name == "TopK" else ()),
+            *SERIAL[node.op.name].headers,
         )
         context = k.Context(
             "",
@@ -167,7 +170,7 @@ def _combine(code: FunctorBuilder, node: Node, at: tuple[Dim, ...], new: Ref) ->
     code.store(out, at, Ref(combined(node.attrs.reduction, old, new.text, dtype.compute_c), False, True))
 
 
-def _loop(code: FunctorBuilder, size: Dim) -> tuple[str, Dim]:
+def loop(code: FunctorBuilder, size: Dim) -> tuple[str, Dim]:
     """A loop over ``size``: its opening line and its counter."""
     name = code.fresh("r")
     top = upper(size)
@@ -185,7 +188,7 @@ def _scatter_elements(code: FunctorBuilder, node: Node, item: Dim, target: Targe
     assert data is not None and indices is not None and updates is not None
     axis = node.attrs.axis
     index = _line(indices.shape, axis, item)
-    opening, r = _loop(code, indices.shape[axis])
+    opening, r = loop(code, indices.shape[axis])
     with code.nested([opening], element=False):
         index[axis] = r
         extent = data.shape[axis]
@@ -216,7 +219,7 @@ def _scatter_nd(code: FunctorBuilder, node: Node, item: Dim, target: Target) -> 
     assert isinstance(depth, int)
     inner = unflatten(item, data.shape[depth:])
     lead = indices.shape[:-1]
-    opening, r = _loop(code, product(lead))
+    opening, r = loop(code, product(lead))
     with code.nested([opening], element=False):
         row = unflatten(r, lead)
         outer = []
@@ -273,4 +276,4 @@ def _topk(code: FunctorBuilder, node: Node, item: Dim, target: Target) -> None:
             keep()
 
 
-SERIAL.add("TopK", SerialRule(_topk_items, _topk))
+SERIAL.add("TopK", SerialRule(_topk_items, _topk, ("aitc/generic/topk.h",)))

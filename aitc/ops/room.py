@@ -1,7 +1,7 @@
 """NonZero, Unique and NonMaxSuppression with room for as many results as there can be, and how many there are.
 
 The scheduler puts these in place of the operators: the host reads the count back, and views take the part that counts.
-What lies behind it is undefined.
+What lies behind it is undefined, as is the memory for sorting that comes last.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def infer_unique(types: Types, a: UniqueRoomAttrs) -> tuple[TensorType, ...]:
     assert x is not None
     most = x.elems if a.axis is None else x.shape[a.axis]
     indices = TensorType(I64, (most,))
-    return TensorType(x.dtype, (most,) if a.axis is None else x.shape), indices, indices, indices, COUNT
+    y = TensorType(x.dtype, (most,) if a.axis is None else x.shape)
+    return y, indices, indices, indices, COUNT, TensorType(I64, (d.mul(most, 3),))
 
 
 def most_boxes(boxes: TensorType, scores: TensorType) -> Dim:
@@ -55,7 +56,7 @@ def most_boxes(boxes: TensorType, scores: TensorType) -> Dim:
 def infer_boxes(types: Types, a: BoxesRoomAttrs) -> tuple[TensorType, ...]:
     boxes, scores = types[0], types[1]
     assert boxes is not None and scores is not None
-    return TensorType(I64, (most_boxes(boxes, scores), 3)), COUNT
+    return TensorType(I64, (most_boxes(boxes, scores), 3)), COUNT, TensorType(I64, (scores.shape[2],))
 
 
 def _room(part: np.ndarray, most: int, axis: int = 0) -> np.ndarray:
@@ -72,13 +73,15 @@ def _unique_array(x: np.ndarray, a: UniqueRoomAttrs) -> tuple[np.ndarray, ...]:
     y, first, inverse, counts = search.unique_array(x, search.UniqueAttrs(0, a.axis, a.sorted))
     most = x.size if a.axis is None else x.shape[a.axis]
     count = np.array([len(first)], np.int64)
-    return _room(y, most, a.axis or 0), _room(first, most), inverse, _room(counts, most), count
+    return _room(y, most, a.axis or 0), _room(first, most), inverse, _room(counts, most), count, np.zeros(3 * most, np.int64)
 
 
 def _boxes_array(*operands: Any) -> tuple[np.ndarray, ...]:
     *arrays, a = operands
-    kept = search.nms_array(*arrays, a=search.NonMaxSuppressionAttrs(0, a.centers))
-    return _room(kept, int(np.prod(arrays[1].shape))), np.array([len(kept)], np.int64)
+    boxes, scores, limit, overlap, threshold = arrays
+    kept = search.nms_array(boxes, scores, limit, overlap, threshold, search.NonMaxSuppressionAttrs(0, a.centers))
+    most = int(np.prod(scores.shape))
+    return _room(kept, most), np.array([len(kept)], np.int64), np.zeros(scores.shape[2], np.int64)
 
 
 def _op(name: str, infer: Any, reference: Any, attrs: type, arity: tuple[int, int], outputs: int, doc: str) -> None:
@@ -86,5 +89,5 @@ def _op(name: str, infer: Any, reference: Any, attrs: type, arity: tuple[int, in
 
 
 _op("NonZeroRoom", infer_nonzero, _nonzero_array, NoAttrs, (1, 1), 2, "NonZero as [elements, rank], and the count.")
-_op("UniqueRoom", infer_unique, _unique_array, UniqueRoomAttrs, (1, 1), 5, "Unique's four outputs, and the count.")
-_op("NonMaxSuppressionRoom", infer_boxes, _boxes_array, BoxesRoomAttrs, (5, 5), 2, "NonMaxSuppression, and the count.")
+_op("UniqueRoom", infer_unique, _unique_array, UniqueRoomAttrs, (1, 1), 6, "Unique's four outputs, the count, and memory.")
+_op("NonMaxSuppressionRoom", infer_boxes, _boxes_array, BoxesRoomAttrs, (5, 5), 3, "NonMaxSuppression, the count, and memory.")

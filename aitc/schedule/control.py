@@ -145,7 +145,8 @@ def _loop(node: Node, control: Control) -> None:
     number = b.op("Dims", content=(Sum((((counter,), 1),)),), shape=iteration.shape, dtype=I64)
     always = body.outputs[0] is condition or bool(_known(body.outputs[0]))
     _replace_input(body, iteration, number, b.made)
-    _replace_input(body, condition, b.constant(np.full(tuple(int(d) for d in condition.shape), True)), [])
+    true = b.constant(np.full(condition.shape, True))  # type: ignore[arg-type]
+    _replace_input(body, condition, true, [])
     del body.inputs[:2]
     if always:
         del body.outputs[0]

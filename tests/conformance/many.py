@@ -1,0 +1,112 @@
+"""Many compiled models in one library: the kernels and the host code that aitc emits, in two translation units.
+
+CMake, several instruction sets and a library for each model are left out; equal kernels of different models are compiled once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from aitc.build.weights import write_weights
+from aitc.emit.project import emit, kernel_path
+from aitc.emit.render import render, template_root
+from aitc.schedule.plan import Plan
+from aitc.schedule.schedule import identity
+
+FLAGS = (
+    "-std=c++17", "-O1", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
+    "-fPIC", "-Wno-psabi", "-DAITC_ISA=native", "-DAITC_WITH_native",
+)  # fmt: skip
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">].*$', re.MULTILINE)
+
+
+def shared_kernels(plans: Sequence[Plan]) -> tuple[list[Plan], list[tuple[str, str]]]:
+    """The plans with entries that are unique among all of them, equal kernels once, and (entry, text) of each kernel."""
+    entries: dict[str, str] = {}
+    texts: list[tuple[str, str]] = []
+    renamed = []
+    for plan in plans:
+        names: dict[str, str] = {}
+        kernels = []
+        for kernel in plan.kernels:
+            key = hashlib.sha256(repr((kernel.template, identity(kernel.context))).encode()).hexdigest()
+            new = key not in entries
+            name = entries.setdefault(key, f"k{len(entries)}")
+            context = replace(kernel.context, entry=name)
+            if new:
+                texts.append((name, render(f"kernels/{kernel.template}.j2", context, c=context)))
+            names[kernel.entry] = name
+            kernels.append(replace(kernel, entry=name, context=context))
+        unique = {k.entry: k for k in kernels}
+        launches = tuple(replace(launch, entry=names[launch.entry]) for launch in plan.launches)
+        renamed.append(replace(plan, kernels=tuple(unique.values()), launches=launches))
+    return renamed, texts
+
+
+def kernel_unit(texts: Sequence[tuple[str, str]]) -> str:
+    """All kernels in one file: their headers first, each in a namespace of its own."""
+    headers = dict.fromkeys(h for _, text in texts for h in INCLUDE.findall(text))
+    parts = [f'#include "{h}"' for h in headers]
+    parts += [f"namespace in_{name} {{\n{INCLUDE.sub('', text)}\n}}" for name, text in texts]
+    return "\n".join(parts) + "\n"
+
+
+def host_unit(plans: Sequence[Plan]) -> str:
+    """The host code of all models, each in a namespace of its own, and a function that chooses the one to load."""
+    parts = ['#include "aitc/host/device_cpu.h"', '#include "aitc/host/instance.h"', '#include "aitc/host/thread_pool.h"']
+    parts += ["struct Kernels {};", "const Kernels kernels_native{};"]
+    for plan in plans:
+        files = emit(plan)
+        table = re.sub(r"^#.*$", "", files["kernels.h"], flags=re.MULTILINE)
+        declared = re.search(r'extern "C" \{.*?\n\}', files["table.cpp"], re.DOTALL)
+        assert declared is not None
+        model = INCLUDE.sub("", files["model.cpp"]).replace("choose_kernels()", "own_kernels")
+        model = "\n".join(line for line in model.split("\n") if "aitc_model_v1" not in line)
+        functions = re.sub(r"ENTRY.(k[0-9]+).", r"\1_native", declared[0])
+        values = ", ".join(f"{k.entry}_native" for k in plan.kernels)
+        parts.append(
+            f"namespace of_{plan.name} {{\nusing {plan.name}_instance = aitc_instance;\n{table}\n"
+            f"{functions}\nconst Kernels own_kernels{{{values}}};\n{model}\n}}"
+        )
+    models = ", ".join(f"of_{plan.name}::{plan.name}_model" for plan in plans)
+    parts.append(f"using Getter = const aitc_model* (*)();\nconst Getter all_models[] = {{{models}}};\nint chosen = 0;")
+    parts.append('extern "C" __attribute__((visibility("default"))) void choose_model(int n) { chosen = n; }')
+    parts.append('extern "C" __attribute__((visibility("default"))) const aitc_model* aitc_model_v1() { return all_models[chosen](); }')
+    return "\n".join(parts) + "\n"
+
+
+def build_many(plans: Sequence[Plan], folder: Path, compiler: str = "g++") -> Path:
+    """A library with all ``plans`` (their names differ), and the weights of each beside it as NAME.weights.
+
+    Raises RuntimeError with what the compiler said.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    renamed, texts = shared_kernels(plans)
+    units: Mapping[str, str] = {"kernels": kernel_unit(texts), "host": host_unit(renamed)}
+    objects = []
+    for stem, text in units.items():
+        source = folder / f"{stem}.cpp"
+        source.write_text(text, encoding="utf-8")
+        objects.append(str(folder / f"{stem}.o"))
+        flags = [*FLAGS, *(("-O0",) if stem == "host" else ())]
+        _call([compiler, *flags, "-I", str(template_root() / "include"), "-c", str(source), "-o", objects[-1]])
+    for plan in plans:
+        if plan.weights_bytes:
+            write_weights(plan, folder / f"{plan.name}.weights")
+    library = folder / "libmany.so"
+    _call([compiler, "-shared", *objects, "-o", str(library), "-pthread", "-ldl"])
+    return library
+
+
+def _call(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]}: {done.stderr[:4000]}")
+
+
+__all__ = ["build_many", "kernel_path"]
