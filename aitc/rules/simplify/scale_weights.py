@@ -12,6 +12,7 @@ from aitc.ir.graph import Node, Value
 from aitc.ir.match import broadcasts_along, like, made_by, sole
 from aitc.ir.rewrite import SIMPLIFY, Match, Outcome, Rule
 
+SMALL_BYTES = 1 << 16
 _LINEAR = ("Conv", "ConvTranspose", "MatMul")
 
 
@@ -27,6 +28,11 @@ def _wide(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64)
 
 
+def _own(w: Value | None) -> bool:
+    """Whether weights are constant and may be changed: large ones that others read as well would be stored twice."""
+    return w is not None and w.const is not None and (len(w.users) == 1 or w.const.nbytes <= SMALL_BYTES)
+
+
 def _constant(b: Builder, array: np.ndarray, like_: Value, name: str) -> Value:
     return b.constant(array.astype(like_.type.dtype.numpy), name=name)
 
@@ -39,9 +45,7 @@ def _channel_axis(node: Node) -> int:
 def _linear(v: Value) -> Node | None:
     """A Conv or MatMul of constant weights on its right that nobody but one node reads."""
     node = made_by(v, *_LINEAR)
-    if node is None or node.inputs[1] is None or node.inputs[1].const is None or len(v.users) != 1 or not sole(v):
-        return None
-    if node.attrs.out if hasattr(node.attrs, "out") else None:
+    if node is None or not _own(node.inputs[1]) or not sole(v) or getattr(node.attrs, "out", None) is not None:
         return None
     return node
 
@@ -115,7 +119,7 @@ SIMPLIFY.add(
 def _match_scaled_input(node: Node) -> Outcome:
     w = node.inputs[1]
     mul = made_by(node.inputs[0], "Mul")
-    if w is None or w.const is None or mul is None or not sole(mul.output):
+    if not _own(w) or mul is None or not sole(mul.output):
         return None
     for x, c in ((mul.inputs[0], mul.inputs[1]), (mul.inputs[1], mul.inputs[0])):
         if (

@@ -43,6 +43,17 @@ def test_a_weight_used_once_is_transposed_at_compile_time() -> None:
     assert [n.op.name for n in graph.nodes] == ["MatMul"]
 
 
+def test_shared_weights_are_not_scaled() -> None:
+    graph = Graph("main")
+    b = Builder(graph)
+    x = graph.add_input("x", TensorType(F32, (4, 256)))
+    w = b.constant(np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32))
+    first = b.op("MatMul", b.op("Mul", x, b.like(0.3, x)), w)
+    graph.outputs = [b.op("MatMul", b.op("Tanh", first), w)]
+    stages.simplify(graph, Context())
+    assert [n.op.name for n in graph.nodes] == ["Mul", "MatMul", "Tanh", "MatMul"]
+
+
 def test_fill_as_a_weight_takes_no_memory() -> None:
     graph = from_text("""graph "main" {
   input %x: f32[1, 4096]
