@@ -46,7 +46,7 @@ class Context:
     target: Target | None = None
     precision: str = "model"
     keep_fp32: tuple[str, ...] = ()
-    ranges: dict[str, float] = field(default_factory=dict)  # largest magnitude of values by ONNX name, where it was measured
+    ranges: dict[str, float] = field(default_factory=dict)  # largest magnitudes by ONNX value, where measured
     log: MatchLog = field(default_factory=MatchLog)
     ran: list[Ran] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # written by choose_precision
