@@ -99,22 +99,11 @@ template <class Acc, class Tile, class SourceA, class SourceB> struct SimtLoop {
   Acc acc[Tile::TM][Tile::TN];
 
   static AITC_FN int thread() { return Tile::split == 1 ? thread_index() : thread_index() % Tile::team; }
-  // Thirty-two neighbours form a rectangle of 4 x 8 where the tile allows it: what they read of A and of B is then 64
-  // and 128 bytes, one access each.
-  static constexpr bool patched = Tile::threads_n % 8 == 0 && Tile::threads_m % 4 == 0;
-  static AITC_FN int thread_m() {
-    constexpr int across = max_of(Tile::threads_n / 8, 1);
-    return patched ? thread() / 32 / across * 4 + thread() % 32 / 8 : thread() / Tile::threads_n;
-  }
-  static AITC_FN int thread_n() {
-    constexpr int across = max_of(Tile::threads_n / 8, 1);
-    return patched ? thread() / 32 % across * 8 + thread() % 8 : thread() % Tile::threads_n;
-  }
   static AITC_FN int row_of(int i) {
-    return i / Tile::group_m * (Tile::BM / groups_m) + thread_m() * Tile::group_m + i % Tile::group_m;
+    return i / Tile::group_m * (Tile::BM / groups_m) + thread() / Tile::threads_n * Tile::group_m + i % Tile::group_m;
   }
   static AITC_FN int col_of(int j) {
-    return j / Tile::group_n * (Tile::BN / groups_n) + thread_n() * Tile::group_n + j % Tile::group_n;
+    return j / Tile::group_n * (Tile::BN / groups_n) + thread() % Tile::threads_n * Tile::group_n + j % Tile::group_n;
   }
 
   AITC_FN void run(const SourceA& a, const SourceB& b, int k_tiles) {
