@@ -86,7 +86,7 @@ def _digest(*parts: str) -> str:
 
 
 def _headers_digest() -> str:
-    files = sorted([*INCLUDES[0].rglob("*.h"), *Path(__file__).parent.glob("*.h")])
+    files = sorted([*INCLUDES[0].rglob("*.h"), *Path(__file__).parent.rglob("*.h")])
     return _digest(*(path.read_text() for path in files))
 
 

@@ -7,6 +7,7 @@
 #pragma once
 #include "config.h"
 #include "report.h"
+#include "dependency.h"
 #include "warp.h"
 #include "ubsan.h"
 #include "vector_types.h"

@@ -18,6 +18,7 @@ namespace emu AITC_EMULATOR_HIDDEN {
 struct Launch {
   Dim3 grid, block, cluster;
   size_t smem_bytes = 0;
+  Dependency* dependency = nullptr;  // the launch that this one may overlap
   Launch(Dim3 grid_, Dim3 block_, Dim3 cluster_ = {}, size_t smem_bytes_ = 0)
       : grid(grid_), block(block_), cluster(cluster_), smem_bytes(smem_bytes_) {}
 };
@@ -52,7 +53,7 @@ inline void launch_tuple(void (*entry)(P...), const Launch& l, const std::tuple<
   const auto entry_of = [](const void* c) {
     std::apply(static_cast<const Call*>(c)->entry, *static_cast<const Call*>(c)->arguments);
   };
-  schedule::Run({l.grid, l.block, l.cluster, l.smem_bytes, entry_of, &call}).run();
+  schedule::Run({l.grid, l.block, l.cluster, l.smem_bytes, entry_of, &call, l.dependency}).run();
 }
 template <class... P, class... A> inline void launch_as(const Launch& l, void (*entry)(P...), A&&... arguments) {
   static_assert(sizeof...(P) == sizeof...(A), "the entry point takes another number of arguments");
@@ -78,6 +79,11 @@ template <class... P> inline void launch_pointers(void (*entry)(P...), const Lau
 // What AITC_KERNEL says: the most threads of a block, and perhaps how many blocks a multiprocessor is to hold.
 constexpr int bound_of(int threads = kMaxThreads, int = 0) { return threads; }
 
+// Of this thread's next launch, set by aitc_emulator_follow.
+inline Dependency& next_dependency() {
+  static thread_local Dependency d;
+  return d;
+}
 inline std::string& last_error() {
   static thread_local std::string text;
   return text;
@@ -90,12 +96,14 @@ template <class... P> inline int parameter_bytes(void (*)(P...), size_t* bytes, 
 template <class Entry> inline int launch_guarded(Entry entry, const unsigned* dims, size_t smem_bytes, void** arguments,
                                                  int bound = kMaxThreads) {
   try {
+    Dependency& next = next_dependency();
+    Dependency dependency;
+    dependency.run = next.run, dependency.data = next.data, next.run = nullptr;
     if (uint64_t(dims[3]) * dims[4] * dims[5] > uint64_t(bound))
       throw Error(format("invalid launch: the kernel was compiled for blocks of at most %d threads", bound));
-    launch_pointers(
-        entry,
-        Launch({dims[0], dims[1], dims[2]}, {dims[3], dims[4], dims[5]}, {dims[6], dims[7], dims[8]}, smem_bytes),
-        arguments);
+    Launch launch({dims[0], dims[1], dims[2]}, {dims[3], dims[4], dims[5]}, {dims[6], dims[7], dims[8]}, smem_bytes);
+    if (dependency.run) launch.dependency = &dependency;
+    launch_pointers(entry, launch, arguments);
     return 0;
   } catch (const std::exception& e) {
     last_error() = e.what();
@@ -107,6 +115,12 @@ template <class Entry> inline int launch_guarded(Entry entry, const unsigned* di
 
 extern "C" inline __attribute__((used, visibility("default"))) const char* aitc_emulator_error() {
   return ::emu::last_error().c_str();
+}
+// This thread's next launch overlaps another, which run(data) runs.
+extern "C" inline __attribute__((used, visibility("default"))) void aitc_emulator_follow(void (*run)(void*),
+                                                                                         void* data) {
+  ::emu::next_dependency().run = run;
+  ::emu::next_dependency().data = data;
 }
 #define AITC_EMULATOR_ENTRY(entry, ...)                                                                             \
   extern "C" __attribute__((visibility("default"))) int aitc_emulator_launch_##entry(                               \

@@ -1,5 +1,7 @@
 // The machine's parts: lanes (each on a fiber) in warps in blocks in a cluster, and how a lane waits or stops.
 #pragma once
+#include <atomic>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -115,6 +117,19 @@ struct Running {
 };
 inline thread_local Running running;
 
+// What a launch follows: run(data) runs it, once.
+struct Dependency {
+  void (*run)(void* data) = nullptr;
+  void* data = nullptr;
+  std::atomic<bool> done{false};
+  std::mutex running;
+  void finish() {
+    const std::lock_guard<std::mutex> lock(running);
+    if (!done) run(data);
+    done = true;
+  }
+};
+
 struct Worker {
   Config config;
   Context scheduler;
@@ -122,8 +137,10 @@ struct Worker {
   Stacks stacks;
   Warp* resolving = nullptr;  // in a resolver
   uint32_t random = 1;
-  bool polled = false;  // in this round some lane polled
-  std::string error;    // of a lane that failed; the scheduler throws it
+  Dependency* dependency = nullptr;
+  bool wants_dependency = false;  // a lane waits for it
+  bool polled = false;            // in this round some lane polled
+  std::string error;              // of a lane that failed; the scheduler throws it
   void (*entry)(const void* arguments) = nullptr;
   const void* arguments = nullptr;
   uint32_t next_random(uint32_t below) {

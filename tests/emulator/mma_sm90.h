@@ -126,7 +126,7 @@ inline void cluster_arrive_relaxed(AITC_EMULATOR_SITE) { emu::cluster_arrive(sit
 using emu::peer_address;
 inline void store_peer(uint32_t remote, float2 v, AITC_EMULATOR_SITE) { emu::store_shared(remote, v, site); }
 inline void grid_launch_next() {}
-inline void grid_wait_previous() {}
+inline void grid_wait_previous(AITC_EMULATOR_SITE) { emu::grid_dependency_wait(site); }
 
 #undef AITC_EMULATOR_SITE
 AITC_END

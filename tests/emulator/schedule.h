@@ -171,6 +171,11 @@ inline void run_cluster(Cluster& cluster) {
     // A copy in flight arrives as late as it can; in a shuffled order at any time.
     if (!progress || (worker.config.seed && worker.next_random(3) == 0))
       progress |= cluster.perform_load && cluster.perform_load(cluster);
+    if (!progress && worker.wants_dependency) {
+      worker.wants_dependency = false;
+      worker.dependency->finish();
+      progress = true;
+    }
     idle = progress ? 0 : idle + 1;
     if (idle > (worker.polled ? 100000 : 0)) {
       std::string text = "no lane can go on (deadlock: a barrier or an arrival is missing)\n";
@@ -225,6 +230,7 @@ struct Grid {
   size_t dynamic_bytes = 0;
   void (*entry)(const void* arguments) = nullptr;
   const void* arguments = nullptr;
+  Dependency* dependency = nullptr;
 };
 
 // Runs the `i`th cluster of the grid.
@@ -273,6 +279,8 @@ class Run {
     work();
     for (pthread_t t : others) pthread_join(t, nullptr);
     if (error_) std::rethrow_exception(error_);
+    if (grid_.dependency && !grid_.dependency->done)
+      throw Error("launched to overlap the launch before it, but no thread waits for that (grid_dependency_wait)");
   }
 
  private:
@@ -281,12 +289,18 @@ class Run {
     return config_.seed ? (start_ + i * stride_) % total_ : config_.reverse ? total_ - 1 - i : i;
   }
   void work() {
-    static thread_local Worker worker;
+    static thread_local Worker kept;  // with its stacks and shared memory
+    static thread_local int depth = 0;
+    const bool nested = depth++ > 0;  // a launch that the running one waits for
+    Worker* const fresh = nested ? new Worker : nullptr;
+    Worker& worker = nested ? *fresh : kept;
     const Running before = running;
     const FaultGuard faults;
     worker.config = config_;
     worker.entry = grid_.entry;
     worker.arguments = grid_.arguments;
+    worker.dependency = grid_.dependency;
+    worker.wants_dependency = false;
     running.worker = &worker;
     running.lane = nullptr;
     try {
@@ -297,6 +311,8 @@ class Run {
       if (!error_) error_ = std::current_exception();
     }
     running = before;
+    delete fresh;
+    --depth;
   }
 
   const Config config_;

@@ -83,6 +83,57 @@ int main(int, char** argv) {
   return 0;
 }
 """
+OVERLAP = r"""
+#include <cuda_runtime_api.h>
+#include <fstream>
+#include <iterator>
+int main(int, char** argv) {  // image, first kernel, second kernel (each runs twice): x[i] += 1, then out[i] = x[i]
+  std::ifstream file(argv[1], std::ios::binary);
+  const std::vector<char> image((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  cudaLibrary_t library;
+  cudaKernel_t kernels[2];
+  if (cudaLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0)) return 2;
+  for (int k = 0; k < 2; ++k)
+    if (cudaLibraryGetKernel(&kernels[k], library, argv[2 + k])) return 3;
+  float *x = nullptr, *out = nullptr, host[64] = {};
+  cudaMalloc(reinterpret_cast<void**>(&x), sizeof host);
+  cudaMalloc(reinterpret_cast<void**>(&out), sizeof host);
+  cudaMemset(x, 0, sizeof host);
+  for (int k = 0; k < 4; ++k) {
+    void* arguments[] = {&x, &out};
+    cudaLaunchAttribute overlap;
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config;
+    config.gridDim = dim3(2), config.blockDim = dim3(32), config.attrs = &overlap, config.numAttrs = 1;
+    if (const cudaError_t e = cudaLaunchKernelExC(&config, kernels[k % 2], arguments)) return puts(cudaGetErrorString(e)), 5;
+  }
+  if (const cudaError_t e = cudaMemcpy(host, out, sizeof host, cudaMemcpyDefault)) return puts(cudaGetErrorString(e)), 5;
+  for (float v : host)
+    if (v != 2) return printf("%g\n", v), 1;
+  return 0;
+}
+"""
+OVERLAPPING = """#include "aitc/gpu/gpu.h"
+using namespace aitc;
+AITC_KERNEL(32) void AITC_ENTRY(add)(float* x, float* out) {
+  grid_dependency_launch();
+  grid_dependency_wait();
+  x[blockIdx.x * 32 + thread_index()] += 1;
+}
+AITC_KERNEL(32) void AITC_ENTRY(copy_right)(float* x, float* out) {
+  grid_dependency_wait();
+  out[blockIdx.x * 32 + thread_index()] = x[blockIdx.x * 32 + thread_index()];
+}
+AITC_KERNEL(32) void AITC_ENTRY(copy_early)(float* x, float* out) {
+  const float v = x[blockIdx.x * 32 + thread_index()];
+  grid_dependency_wait();
+  out[blockIdx.x * 32 + thread_index()] = v;
+}
+AITC_KERNEL(32) void AITC_ENTRY(copy_never)(float* x, float* out) {
+  out[blockIdx.x * 32 + thread_index()] = x[blockIdx.x * 32 + thread_index()];
+}
+"""
 KERNEL = """#include "aitc/gpu/gpu.h"
 using namespace aitc;
 AITC_KERNEL(64) void AITC_ENTRY(scale)(float* x, int n) {
@@ -111,3 +162,24 @@ def test_runtime_replays_graphs_and_reports_errors(tmp_path: Path) -> None:
     assert code == 5 and "takes no part" in text and "scale.cu:4" in text
     code, text = run(96)
     assert code == 5 and "at most 64 threads" in text
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "4"])
+def test_programmatic_dependent_launch(order: str, tmp_path: Path) -> None:
+    """A kernel that reads before it waits for the one before it gets what is old; one that never waits is an error."""
+    (tmp_path / "k.cu").write_text(OVERLAPPING)
+    nvcc = [TOOLKIT / "bin" / "nvcc", "-fatbin", "-gencode=arch=compute_90a,code=sm_90a", "-I", emulator.INCLUDES[0]]
+    subprocess.run([*nvcc, "-o", tmp_path / "k.fatbin", tmp_path / "k.cu"], check=True)
+    host = emulator.compile_text(OVERLAP, ("-std=c++17", f"-I{TOOLKIT / 'include'}", "-pthread"), "")
+    env = {**os.environ, "AITC_EMULATOR_ORDER": order}
+
+    def run(first: str, second: str) -> tuple[int, str]:
+        done = subprocess.run([host, tmp_path / "k.fatbin", first, second], capture_output=True, text=True, env=env)
+        return done.returncode, done.stdout
+
+    assert run("add", "copy_right") == (0, "")
+    assert run("add", "copy_early") == (
+        (1, "1\n") if order != "reverse" else (0, "")
+    )  # that order overlaps the other pairs
+    code, text = run("add", "copy_never")
+    assert (code == 5 and "no thread waits" in text) if order != "reverse" else code == 0

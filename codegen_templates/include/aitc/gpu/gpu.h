@@ -417,6 +417,9 @@ AITC_FN double m_min(double a, double b) { return a < b || a != a ? a : b; }
 #if defined(AITC_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 AITC_FN void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 AITC_FN void grid_dependency_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#elif defined(AITC_EMULATOR)
+using emu::grid_dependency_launch;
+using emu::grid_dependency_wait;
 #else
 AITC_FN void grid_dependency_wait() {}
 AITC_FN void grid_dependency_launch() {}

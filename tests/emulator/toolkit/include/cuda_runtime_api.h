@@ -72,13 +72,16 @@ inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void*) { r
 inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* kernel, void** arguments) {
   emulated_runtime::Dims dims{
       {c->gridDim.x, c->gridDim.y, c->gridDim.z, c->blockDim.x, c->blockDim.y, c->blockDim.z, 1, 1, 1}};
-  for (unsigned i = 0; i < c->numAttrs; ++i)
-    if (c->attrs[i].id == cudaLaunchAttributeClusterDimension) {
-      const auto& cluster = c->attrs[i].val.clusterDim;
-      dims.of[6] = cluster.x, dims.of[7] = cluster.y, dims.of[8] = cluster.z;
-    }
+  bool overlaps = false;
+  for (unsigned i = 0; i < c->numAttrs; ++i) {
+    const cudaLaunchAttributeValue& value = c->attrs[i].val;
+    if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+      overlaps = value.programmaticStreamSerializationAllowed != 0;
+    if (c->attrs[i].id == cudaLaunchAttributeClusterDimension)
+      dims.of[6] = value.clusterDim.x, dims.of[7] = value.clusterDim.y, dims.of[8] = value.clusterDim.z;
+  }
   return emulated_runtime::launch(*static_cast<const emulated_runtime::Kernel*>(kernel), dims, c->dynamicSmemBytes,
-                                  arguments, c->stream);
+                                  arguments, overlaps, c->stream);
 }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   return *exec = new emulated_runtime::Steps(*graph), cudaSuccess;

@@ -64,7 +64,13 @@ enum { API(StreamDefault) = 0, API(StreamNonBlocking) = 1, API(EventDefault) = 0
 namespace emulated_runtime {
 
 using Status = API(Error_t);
-using Steps = std::vector<std::function<Status()>>;
+// One thing that a stream does: a kernel's launch, or anything else.
+struct Launched;
+struct Step {
+  std::function<Status()> other;
+  std::shared_ptr<const Launched> launch;
+};
+using Steps = std::vector<Step>;
 struct Stream {
   std::unique_ptr<Steps> recording;
 };
@@ -128,19 +134,11 @@ inline Allocations& allocations() {
   return *a;
 }
 
-// ---- work: at once, or into a graph
-inline Status submit(Stream* stream, std::function<Status()> step) {
-  if (stream && stream->recording) {
-    stream->recording->push_back(std::move(step));
-    return API(Success);
-  }
-  return report(step());
-}
-
 // ---- kernels
 struct Kernel {
   int (*launch)(const unsigned* dims, size_t smem_bytes, void** arguments) = nullptr;
   int (*parameters)(size_t* bytes, int room) = nullptr;
+  void (*follow)(void (*run)(void*), void* data) = nullptr;
   const char* (*error)() = nullptr;
 };
 // An image is an ELF file; its section table ends it.
@@ -158,25 +156,105 @@ inline Kernel* find_kernel(void* library, const char* name) {
   Kernel k;
   k.launch = reinterpret_cast<decltype(k.launch)>(symbol(std::string("aitc_emulator_launch_") + name));
   k.parameters = reinterpret_cast<decltype(k.parameters)>(symbol(std::string("aitc_emulator_parameters_") + name));
+  k.follow = reinterpret_cast<decltype(k.follow)>(symbol("aitc_emulator_follow"));
   k.error = reinterpret_cast<decltype(k.error)>(symbol("aitc_emulator_error"));
-  return k.launch && k.parameters && k.error ? new Kernel(k) : nullptr;  // as long as the process
+  return k.launch && k.parameters && k.follow && k.error ? new Kernel(k) : nullptr;  // as long as the process
 }
 struct Dims {
   unsigned of[9];
 };
-inline Status launch(const Kernel& kernel, const Dims& dims, size_t smem_bytes, void** arguments, Stream* stream) {
-  size_t bytes[128];
-  const int count = kernel.parameters(bytes, 128);
-  auto values = std::make_shared<std::vector<std::vector<char>>>();
-  for (int i = 0; i < count; ++i)
-    values->emplace_back(static_cast<char*>(arguments[i]), static_cast<char*>(arguments[i]) + bytes[i]);
-  return submit(stream, [kernel, dims, smem_bytes, values] {
+struct Launched {
+  Kernel kernel;
+  Dims dims;
+  size_t smem_bytes;
+  std::vector<std::vector<char>> arguments;
+  bool overlaps;  // may begin before the launch ahead of it has ended
+
+  Status run() const {
     std::vector<void*> pointers;
-    for (std::vector<char>& v : *values) pointers.push_back(v.data());
+    for (const std::vector<char>& v : arguments) pointers.push_back(const_cast<char*>(v.data()));
     if (!kernel.launch(dims.of, smem_bytes, pointers.data())) return API(Success);
     failure().text = kernel.error();
     return API(ErrorLaunchFailure);
-  });
+  }
+};
+
+// ---- work, in order. A launch waits for what comes next: one that overlaps it begins first, and lets it run when it
+// waits for it, so that a kernel that does not wait reads what is old. Every second pair; a reversed or odd order takes
+// the others.
+class Work {
+ public:
+  Status submit(Stream* stream, Step step) {
+    if (stream && stream->recording) {
+      stream->recording->push_back(std::move(step));
+      return API(Success);
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (step.other) {
+      const Status before = run_held(), status = step.other();
+      return report(before != API(Success) ? before : status);
+    }
+    if (!step.launch->overlaps || !held_) {
+      const Status before = run_held();
+      held_ = step.launch;
+      if (!skip_) return report(before);
+      skip_ = false;
+      const Status status = run_held();
+      return report(before != API(Success) ? before : status);
+    }
+    Held first{held_, API(Success), false};
+    held_ = nullptr;
+    step.launch->kernel.follow([](void* data) { static_cast<Held*>(data)->run(); }, &first);
+    const Status status = step.launch->run();
+    first.run();
+    return report(first.status != API(Success) ? first.status : status);
+  }
+  Status finish() {
+    return submit(nullptr, {[] { return API(Success); }, nullptr});
+  }
+
+ private:
+  struct Held {
+    std::shared_ptr<const Launched> launch;
+    Status status;
+    bool done;
+    void run() {
+      if (done) return;
+      done = true;
+      status = launch->run();
+    }
+  };
+  Status run_held() {
+    if (!held_) return API(Success);
+    const std::shared_ptr<const Launched> launch = held_;
+    held_ = nullptr;
+    return launch->run();
+  }
+
+  std::mutex mutex_;
+  std::shared_ptr<const Launched> held_;
+  bool skip_ = [] {
+    const char* order = getenv("AITC_EMULATOR_ORDER");
+    return order && (!strcmp(order, "reverse") || atoi(order) % 2);
+  }();
+};
+inline Work& work() {
+  static Work* w = new Work;
+  return *w;
+}
+
+inline Status launch(const Kernel& kernel, const Dims& dims, size_t smem_bytes, void** arguments, bool overlaps,
+                     Stream* stream) {
+  size_t bytes[128];
+  const int count = kernel.parameters(bytes, 128);
+  auto launched = std::make_shared<Launched>(Launched{kernel, dims, smem_bytes, {}, overlaps});
+  for (int i = 0; i < count; ++i)
+    launched->arguments.emplace_back(static_cast<char*>(arguments[i]), static_cast<char*>(arguments[i]) + bytes[i]);
+  return work().submit(stream, {nullptr, launched});
+}
+
+inline Status copy(Stream* stream, std::function<Status()> step) {
+  return work().submit(stream, {std::move(step), nullptr});
 }
 
 }  // namespace emulated_runtime
@@ -204,32 +282,36 @@ inline API(Error_t) API(GetLastError)() {
 inline API(Error_t) API(GetDeviceCount)(int* count) { return *count = 1, API(Success); }
 inline API(Error_t) API(GetDevice)(int* device) { return *device = 0, API(Success); }
 inline API(Error_t) API(SetDevice)(int device) { RETURN(device == 0 ? API(Success) : API(ErrorInvalidDevice)); }
-inline API(Error_t) API(DeviceSynchronize)() { return API(Success); }
+inline API(Error_t) API(DeviceSynchronize)() { return emulated_runtime::work().finish(); }
 
 inline API(Error_t) API(Malloc)(void** p, size_t bytes) {
   *p = emulated_runtime::allocations().allocate(bytes);
   RETURN(*p ? API(Success) : API(ErrorMemoryAllocation));
 }
 inline API(Error_t) API(Free)(void* p) {
-  RETURN(!p || emulated_runtime::allocations().release(p) ? API(Success) : API(ErrorInvalidValue));
+  const API(Error_t) before = emulated_runtime::work().finish();  // it may still be used
+  const bool freed = !p || emulated_runtime::allocations().release(p);
+  RETURN(before != API(Success) ? before : freed ? API(Success) : API(ErrorInvalidValue));
 }
-inline API(Error_t) API(Memset)(void* p, int value, size_t bytes) { return memset(p, value, bytes), API(Success); }
+inline API(Error_t) API(Memset)(void* p, int value, size_t bytes) {
+  return emulated_runtime::copy(nullptr, [=] { return memset(p, value, bytes), API(Success); });
+}
 inline API(Error_t) API(MemsetAsync)(void* p, int value, size_t bytes, API(Stream_t) stream = nullptr) {
-  return emulated_runtime::submit(stream, [=] { return memset(p, value, bytes), API(Success); });
+  return emulated_runtime::copy(stream, [=] { return memset(p, value, bytes), API(Success); });
 }
 inline API(Error_t) API(Memcpy)(void* to, const void* from, size_t bytes, API(MemcpyKind)) {
-  return memmove(to, from, bytes), API(Success);
+  return emulated_runtime::copy(nullptr, [=] { return memmove(to, from, bytes), API(Success); });
 }
 inline API(Error_t)
     API(MemcpyAsync)(void* to, const void* from, size_t bytes, API(MemcpyKind), API(Stream_t) stream = nullptr) {
-  return emulated_runtime::submit(stream, [=] { return memmove(to, from, bytes), API(Success); });
+  return emulated_runtime::copy(stream, [=] { return memmove(to, from, bytes), API(Success); });
 }
 
 inline API(Error_t) API(StreamCreateWithFlags)(API(Stream_t) * stream, unsigned) {
   return *stream = new emulated_runtime::Stream, API(Success);
 }
 inline API(Error_t) API(StreamDestroy)(API(Stream_t) stream) { return delete stream, API(Success); }
-inline API(Error_t) API(StreamSynchronize)(API(Stream_t)) { return API(Success); }
+inline API(Error_t) API(StreamSynchronize)(API(Stream_t)) { return emulated_runtime::work().finish(); }
 inline API(Error_t) API(StreamIsCapturing)(API(Stream_t) stream, API(StreamCaptureStatus) * status) {
   return *status = stream && stream->recording ? API(StreamCaptureStatusActive) : API(StreamCaptureStatusNone),
          API(Success);
@@ -246,7 +328,7 @@ inline API(Error_t) API(GraphDestroy)(API(Graph_t) graph) { return delete graph,
 inline API(Error_t) API(GraphExecDestroy)(API(GraphExec_t) exec) { return delete exec, API(Success); }
 inline API(Error_t) API(GraphLaunch)(API(GraphExec_t) exec, API(Stream_t) stream) {
   for (const auto& step : *exec) {
-    const API(Error_t) e = emulated_runtime::submit(stream, step);
+    const API(Error_t) e = emulated_runtime::work().submit(stream, step);
     if (e != API(Success)) return e;
   }
   return API(Success);
@@ -256,10 +338,10 @@ inline API(Error_t) API(EventCreateWithFlags)(API(Event_t) * event, unsigned) {
   return *event = new emulated_runtime::Event, API(Success);
 }
 inline API(Error_t) API(EventDestroy)(API(Event_t) event) { return delete event, API(Success); }
-inline API(Error_t) API(EventRecord)(API(Event_t) event, API(Stream_t) = nullptr) {
-  return event->at = std::chrono::steady_clock::now(), API(Success);
+inline API(Error_t) API(EventRecord)(API(Event_t) event, API(Stream_t) stream = nullptr) {
+  return emulated_runtime::copy(stream, [=] { return event->at = std::chrono::steady_clock::now(), API(Success); });
 }
-inline API(Error_t) API(EventSynchronize)(API(Event_t)) { return API(Success); }
+inline API(Error_t) API(EventSynchronize)(API(Event_t)) { return emulated_runtime::work().finish(); }
 inline API(Error_t) API(StreamWaitEvent)(API(Stream_t), API(Event_t), unsigned) { return API(Success); }
 inline API(Error_t) API(EventElapsedTime)(float* milliseconds, API(Event_t) begin, API(Event_t) end) {
   return *milliseconds = std::chrono::duration<float, std::milli>(end->at - begin->at).count(), API(Success);

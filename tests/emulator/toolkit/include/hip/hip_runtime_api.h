@@ -36,7 +36,7 @@ inline hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t modu
 inline hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                                         unsigned by, unsigned bz, unsigned smem_bytes, hipStream_t stream,
                                         void** arguments, void**) {
-  return emulated_runtime::launch(*f, {{gx, gy, gz, bx, by, bz, 1, 1, 1}}, smem_bytes, arguments, stream);
+  return emulated_runtime::launch(*f, {{gx, gy, gz, bx, by, bz, 1, 1, 1}}, smem_bytes, arguments, false, stream);
 }
 inline hipError_t hipGraphInstantiate(hipGraphExec_t* exec, hipGraph_t graph, void*, char*, size_t) {
   return *exec = new emulated_runtime::Steps(*graph), hipSuccess;
