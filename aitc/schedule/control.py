@@ -60,6 +60,7 @@ def lower_control(graph: Graph, control: Control | None = None) -> Control:
     for node in graph.nodes:
         for body in node.bodies:
             lower_control(body, control)
+            body.sweep()  # an iteration that nobody asks for
             body.captured = outer_values(body)
     return control
 
