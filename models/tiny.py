@@ -195,3 +195,14 @@ def _row(model: TinyModel) -> dict[str, object]:
         "torch": model.torch,
         "command": model.command,
     }
+
+
+def one_of_each() -> list[Path]:
+    """One committed file of every architecture, so that both exporters, static and dynamic files are among them."""
+    stems = sorted({p.stem.split("-")[0] for p in FOLDER.glob("*.onnx")})
+    variants = ("dynamo-static", "torchscript-dynamic", "dynamo-dynamic", "torchscript-static")
+    found = []
+    for n, stem in enumerate(stems):
+        order = variants[n % 4 :] + variants[: n % 4]
+        found += [p for v in order if (p := FOLDER / f"{stem}-{v}.onnx").exists()][:1]
+    return found

@@ -47,17 +47,6 @@ def run(path: str, target: str, precision: str, jobs: int, shapes: Shapes = ()) 
     return row
 
 
-def one_of_each() -> list[str]:
-    """Alternating exporters and dims, so that both exporters, static and dynamic files are among them."""
-    stems = sorted({p.stem.split("-")[0] for p in (ROOT / "models/tiny").glob("*.onnx")})
-    variants = ("dynamo-static", "torchscript-dynamic", "dynamo-dynamic", "torchscript-static")
-    found = []
-    for n, stem in enumerate(stems):
-        order = variants[n % 4 :] + variants[: n % 4]
-        found += [str(p) for v in order if (p := ROOT / f"models/tiny/{stem}-{v}.onnx").exists()][:1]
-    return found
-
-
 def real_files() -> list[tuple[str, Shapes]]:
     """The development set, as far as it is here."""
     from models import devset
@@ -88,11 +77,14 @@ def main() -> int:
     parser.add_argument("--devset", action="store_true")
     parser.add_argument("--full", action="store_true")
     given = parser.parse_args()
-    models: list[tuple[str, Shapes]] = [(m, ()) for m in given.models]
-    models += real_files() if given.devset else []
-    models += [(m, ()) for m in exported()] if given.full else []
-    models = models or [(m, ()) for m in one_of_each()]
-    work = [(m, p, shapes) for m, shapes in models for p in given.precision or ["fp32", "fp16"]]
+    chosen: list[tuple[str, Shapes]] = [(m, ()) for m in given.models]
+    chosen += real_files() if given.devset else []
+    chosen += [(m, ()) for m in exported()] if given.full else []
+    if not chosen:
+        from models.tiny import one_of_each
+
+        chosen = [(str(p), ()) for p in one_of_each()]
+    work = [(m, p, shapes) for m, shapes in chosen for p in given.precision or ["fp32", "fp16"]]
     workers = max(1, min(len(work), given.jobs // 2))
     rows = []
     with ProcessPoolExecutor(workers) as pool:
