@@ -13,18 +13,19 @@ from aitc.kernels import sm90
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
-from aitc.kernels.sites import Matrix, constant_array, dense_result, result_functor, store_functor
+from aitc.kernels.sites import Matrix, constant_array, dense_result, result_functor, staged_operand, store_functor
 from aitc.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class ConvSm90Problem(ConvProblem):
-    """``dense``: the results are one matrix that the copy engine can store."""
+    """``dense``: the results are one matrix that the copy engine can store; ``staged``: a matrix as large is read by the epilogue."""
 
     dense: bool = True
+    staged: bool = False
 
     def __str__(self) -> str:
-        return ConvProblem.__str__(self) + (" dense" if self.dense else "")
+        return ConvProblem.__str__(self) + (" dense" if self.dense else "") + (" staged" if self.staged else "")
 
     @property
     def rows(self) -> bool:
@@ -57,6 +58,14 @@ def dense_output(group: Group, form: ConvForm, storage: StorageOf) -> Matrix | N
     if form.problem.K % 8:
         return None
     return dense_result(group, group.anchor.output, form.index, form.coords, storage)
+
+
+def residual(group: Group, form: ConvForm, storage: StorageOf) -> Matrix | None:
+    """The operand of the epilogue that the copy engine brings, where it also stores the results."""
+    assert group.anchor is not None
+    if dense_output(group, form, storage) is None:
+        return None
+    return staged_operand(group, group.anchor.output, form.index, form.coords, storage)
 
 
 def im2col_reason(p: ConvProblem) -> str:
@@ -95,7 +104,7 @@ class ConvSm90(k.Kernel):
         if not isinstance(constant_array(group.anchor.inputs[1]), np.ndarray):  # type: ignore[arg-type]
             return k.No("the filter is computed at run time")
         values = {f: getattr(p, f) for f in ConvProblem.__dataclass_fields__}
-        problem = ConvSm90Problem(**values, dense=dense_output(group, form, storage) is not None)
+        problem = ConvSm90Problem(**values, dense=dense_output(group, form, storage) is not None, staged=residual(group, form, storage) is not None)
         if not (problem.rows and pixel_stride(form) is not None):
             reason = im2col_reason(p)
             if reason:
@@ -105,8 +114,9 @@ class ConvSm90(k.Kernel):
     def configs(self, problem: ConvSm90Problem, target: Target) -> Sequence[sm90.Sm90Tile | sm90.Sm90Split]:
         pixels = problem.pixels
         splits = [replace(c, rows=-(-pixels // 8) * 8) if isinstance(pixels, int) and pixels < c.BM else c for c in sm90.SPLITS]
-        tiles = (*sm90.TILES, *(sm90.DENSE_TILES if problem.dense else ()), *splits)
-        return [c for c in tiles if c.smem_bytes <= target.smem_bytes]
+        tiles = (*sm90.TILES, *(sm90.DENSE_TILES if problem.dense else ()))
+        staged = sm90.staged_tiles(tiles, target.smem_bytes) if problem.staged else tiles
+        return [c for c in (*staged, *splits) if c.smem_bytes <= target.smem_bytes]
 
     def score_us(self, problem: ConvSm90Problem, config: sm90.Sm90Tile | sm90.Sm90Split, target: Target) -> float:
         p = problem
@@ -114,7 +124,7 @@ class ConvSm90(k.Kernel):
         inputs = hint(product((p.N, *p.input)))
         depth = p.C * p.window[1] * p.window[2]
         traffic = 2.0 * (inputs * p.C + M * p.K * 1.3 + depth * p.K)
-        return sm90.tile_us(config, 1, M, p.K, p.k_blocks, target.tflops["fp16"], traffic, target)
+        return sm90.tile_us(config, 1, M, p.K, p.k_blocks, target.tflops["fp16"], traffic, True, target)
 
     def build(
         self, group: Group, problem: ConvSm90Problem, config: sm90.Sm90Tile | sm90.Sm90Split, storage: StorageOf, target: Target
@@ -131,8 +141,9 @@ class ConvSm90(k.Kernel):
         split = isinstance(config, sm90.Sm90Split)
         dense = None if split else dense_output(group, form, storage)
         signature = "int group, int64_t row, int64_t col"
+        staged = residual(group, form, storage) if isinstance(config, sm90.Sm90Tile) and config.staged else None
         if dense is not None:
-            store = result_functor(group, group.anchor.output, form.index, form.coords, parameters, storage, signature)
+            store = result_functor(group, group.anchor.output, form.index, form.coords, parameters, storage, signature, staged=staged)
         else:
             store = store_functor(group, form.index, form.coords, parameters, storage, target, signature, widest=8)
         declared = dict(parameters.pointers)
@@ -168,12 +179,15 @@ class ConvSm90(k.Kernel):
         if dense is not None:
             parameters.pointer(dense.root, const=False)
             maps.append(sm90.result_map("map_d", dense, form.coords[0], p.pixels, p.K, 1))
+        if staged is not None:
+            parameters.pointer(staged.root, const=True)
+            maps.append(sm90.result_map("map_s", staged, form.coords[0], p.pixels, p.K, 1))
         kind = "gemm" if stride is not None else "conv"
         members: dict[str, Dim] = {"batch": 1, "M": p.pixels, "N": p.K, "K": p.C}
         shape = k.shape_members(parameters, **members)
         arguments = ["shape", *operands, f"Store{{{', '.join(store.initializers)}}}"]
         if not split:
-            arguments.append("map_d" if dense is not None else "map_x")
+            arguments += ["map_d" if dense is not None else "map_x", "map_s" if staged is not None else "map_x"]
         call = (f"{kind}{'_split' if split else ''}_sm90<{config.text}>({', '.join(arguments)});",)
         visible = Parameters()
         visible.pointers, visible.dims = declared, parameters.dims

@@ -13,18 +13,19 @@ from aitc.kernels import sm90
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
 from aitc.kernels.matmul import MatMulForm, MatMulProblem, matmul_form, problem_of
-from aitc.kernels.sites import Matrix, constant_array, dense_result, result_functor, store_functor
+from aitc.kernels.sites import Matrix, constant_array, dense_result, result_functor, staged_operand, store_functor
 from aitc.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class Sm90Problem(MatMulProblem):
-    """``dense``: the results are one matrix that the copy engine can store."""
+    """``dense``: the results are one matrix that the copy engine can store; ``staged``: a matrix as large is read by the epilogue."""
 
     dense: bool = True
+    staged: bool = False
 
     def __str__(self) -> str:
-        return MatMulProblem.__str__(self) + (" dense" if self.dense else "")
+        return MatMulProblem.__str__(self) + (" dense" if self.dense else "") + (" staged" if self.staged else "")
 
 
 def packed_b(form: MatMulForm) -> np.ndarray | None:
@@ -43,6 +44,18 @@ def dense_output(group: Group, form: MatMulForm, storage: StorageOf) -> Matrix |
     assert group.anchor is not None
     m = dense_result(group, group.anchor.output, form.index, form.coords, storage)
     if m is None or not isinstance(form.N, int) or form.N % 8 or sm90.copyable(m, form.coords[0], form.M, form.N):
+        return None
+    start = sm90.batch_stride(m, form.coords[0])
+    return m if start is not None and (form.batch == 1 or start[1] != 0) else None
+
+
+def residual(group: Group, form: MatMulForm, storage: StorageOf) -> Matrix | None:
+    """The operand of the epilogue that the copy engine brings, where it also stores the results."""
+    assert group.anchor is not None
+    if dense_output(group, form, storage) is None:
+        return None
+    m = staged_operand(group, group.anchor.output, form.index, form.coords, storage)
+    if m is None or sm90.copyable(m, form.coords[0], form.M, form.N):
         return None
     start = sm90.batch_stride(m, form.coords[0])
     return m if start is not None and (form.batch == 1 or start[1] != 0) else None
@@ -74,7 +87,7 @@ class GemmSm90(k.Kernel):
             return k.No(reason)
         base = problem_of(form)
         values = {f: getattr(base, f) for f in MatMulProblem.__dataclass_fields__}
-        return Sm90Problem(**values, dense=dense_output(group, form, storage) is not None)
+        return Sm90Problem(**values, dense=dense_output(group, form, storage) is not None, staged=residual(group, form, storage) is not None)
 
     def configs(self, problem: Sm90Problem, target: Target) -> Sequence[sm90.Sm90Tile | sm90.Sm90Split]:
         def fits(c: sm90.Sm90Tile | sm90.Sm90Split) -> bool:
@@ -84,14 +97,16 @@ class GemmSm90(k.Kernel):
 
         rows = problem.M if isinstance(problem.M, int) and problem.a == "K" else 1 << 20
         splits = [replace(c, rows=-(-rows // 8) * 8) if rows < c.BM else c for c in sm90.SPLITS]
-        return [c for c in (*sm90.TILES, *(sm90.DENSE_TILES if problem.dense else ()), *splits) if fits(c)]
+        tiles = (*sm90.TILES, *(sm90.DENSE_TILES if problem.dense else ()))
+        staged = sm90.staged_tiles(tiles, target.smem_bytes) if problem.staged else tiles
+        return [c for c in (*staged, *splits) if fits(c)]
 
     def score_us(self, problem: Sm90Problem, config: sm90.Sm90Tile | sm90.Sm90Split, target: Target) -> float:
         batch, M, N, K = sm90.hinted(problem.batch, problem.M, problem.N, problem.K)
         shared = 1 if problem.constant else batch
         traffic = 2.0 * (batch * M * K + shared * K * N + batch * M * N)
         rate = target.tflops["fp16"]
-        return sm90.tile_us(config, batch, M, N, -(-K // 64), rate, traffic, target)
+        return sm90.tile_us(config, batch, M, N, -(-K // 64), rate, traffic, problem.constant, target)
 
     def build(
         self, group: Group, problem: Sm90Problem, config: sm90.Sm90Tile | sm90.Sm90Split, storage: StorageOf, target: Target
@@ -104,8 +119,9 @@ class GemmSm90(k.Kernel):
         split = isinstance(config, sm90.Sm90Split)
         dense = None if split else dense_output(group, form, storage)
         signature = "int batch, int64_t row, int64_t col"
+        staged = residual(group, form, storage) if isinstance(config, sm90.Sm90Tile) and config.staged else None
         if dense is not None:
-            store = result_functor(group, group.anchor.output, form.index, form.coords, parameters, storage, signature)
+            store = result_functor(group, group.anchor.output, form.index, form.coords, parameters, storage, signature, staged=staged)
         else:
             store = store_functor(group, form.index, form.coords, parameters, storage, target, signature, widest=8)
         declared = dict(parameters.pointers)
@@ -127,6 +143,9 @@ class GemmSm90(k.Kernel):
         if dense is not None:
             parameters.pointer(dense.root, const=False)
             maps.append(sm90.result_map("map_d", dense, batch, form.M, form.N, form.batch))
+        if staged is not None:
+            parameters.pointer(staged.root, const=True)
+            maps.append(sm90.result_map("map_s", staged, batch, form.M, form.N, form.batch))
 
         def operand(transposed: bool, batched: bool, constant: bool, name: str) -> str:
             flags = ", ".join(str(f).lower() for f in (transposed, batched, constant))
@@ -138,7 +157,7 @@ class GemmSm90(k.Kernel):
             f"Store{{{', '.join(store.initializers)}}}",
         ]  # fmt: skip
         if not split:
-            arguments.append("map_d" if dense is not None else "map_a")
+            arguments += ["map_d" if dense is not None else "map_a", "map_s" if staged is not None else "map_a"]
         call = (f"{'gemm_split_sm90' if split else 'gemm_sm90'}<{config.text}>({', '.join(arguments)});",)
         visible = Parameters()
         visible.pointers, visible.dims = declared, parameters.dims

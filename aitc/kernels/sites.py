@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aitc.ir.dim import Dim, Sum, Symbol, c_expr, divisor, symbols
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, is_view, source_index
-from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf, dim_name
+from aitc.kernels.functor import FunctorBuilder, Parameters, Ref, StorageOf, dim_name
 from aitc.kernels.group import Group
 from aitc.kernels.kernel import FunctorText, finish, output_indices, vectorizes, widths
 from aitc.targets.target import Target
@@ -79,6 +79,19 @@ def dense_result(
     return Matrix(o, s.root, form[0], *form[1])
 
 
+class _StagedBuilder(FunctorBuilder):
+    """Takes what it would load from ``root`` at ``offset`` from the parameter ``staged``."""
+
+    root: Value | None = None
+    offset: Dim = 0
+
+    def load(self, v: Value, index: Index) -> Ref:
+        s = self.storage(v)
+        if s.root is self.root and s.at(index) == self.offset:
+            return Ref("staged[j]", uniform=False, outer=True)
+        return super().load(v, index)
+
+
 def result_functor(
     group: Group,
     start: Value,
@@ -88,24 +101,48 @@ def result_functor(
     storage: StorageOf,
     signature: str,
     *,
+    staged: Matrix | None = None,
     name: str = "Store",
     comment: str = "what becomes of V neighbouring results, before they are rounded and stored",
 ) -> FunctorText:
-    """As ``store_functor`` for a ``dense_result``, but it returns the results in ``out``, two neighbours at a time, and stores nothing."""
+    """As ``store_functor`` for a ``dense_result``, but it returns the results in ``out``, two neighbours at a time, and stores nothing.
+
+    ``staged``: an operand (from ``staged_operand``) that the kernel brings itself.
+    """
     outputs = output_indices(group, start, index)
     assert outputs is not None and len(outputs) == 1
     ((o, at),) = outputs.items()
-    builder = FunctorBuilder(group.inside, coords[-1], 2, parameters, storage, {start: (index, "acc[j]")})
+    builder = _StagedBuilder(group.inside, coords[-1], 2, parameters, storage, {start: (index, "acc[j]")})
+    aliases = [f"using result = {o.type.dtype.c};"]
+    if staged is not None:
+        builder.root, builder.offset = staged.root, staged.rest + staged.stride_row * _coordinate(coords[-2]) + _coordinate(coords[-1])
+        aliases.append(f"using staged = {staged.root.type.dtype.c};")
     ref = builder.value(o, at)
     builder.emit(f"out[j] = {ref.text};", False)
-    return finish(
-        builder,
-        name,
-        comment,
-        signature,
-        "const float (&acc)[V], float (&out)[V]",
-        (f"using result = {o.type.dtype.c};",),
-    )
+    extra = ", const float (&staged)[V]" if staged is not None else ""
+    return finish(builder, name, comment, signature, f"const float (&acc)[V]{extra}, float (&out)[V]", tuple(aliases))
+
+
+def _coordinate(s: Symbol) -> Dim:
+    return 0 if s.hi == 0 else Sum((((s,), 1),))
+
+
+def staged_operand(group: Group, start: Value, index: Index, coords: Sequence[Symbol], storage: StorageOf) -> Matrix | None:
+    """A matrix of 16-bit elements, as large as the results, that the tail reads and the copy engine can bring; None if there is none."""
+    outputs = output_indices(group, start, index)
+    if outputs is None or len(outputs) != 1:
+        return None
+    ((o, at),) = outputs.items()
+    builder = FunctorBuilder(group.inside, coords[-1], 2, Parameters(), storage, {start: (index, "acc[j]")})
+    builder.value(o, at)
+    for root, offset, mode in builder.reads:
+        if mode != "vector" or root.const is not None or root.type.dtype.name not in ("f16", "bf16"):
+            continue
+        form = linear(offset, tuple(coords[-2:]))
+        if form is None or form[1][1] != 1 or form[1][0] == 0 or divisor(form[1][0]) % 8 or divisor(form[0]) % 8:
+            continue
+        return Matrix(root, root, form[0], *form[1])
+    return None
 
 
 def load_functor(

@@ -92,7 +92,7 @@ struct Store {{
 }};
 AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* w, const {ct}* bias, const {ct}* other, {ct}* y, AITC_GRID_CONSTANT CUtensorMap map_x,
     AITC_GRID_CONSTANT CUtensorMap map_w, AITC_GRID_CONSTANT CUtensorMap map_d, int64_t M) {{
-  {'conv_split_sm90' if split else 'conv_sm90'}<{tile.text}>(Shape{{M}}, PixelsSm90<{ct}, Window>{{&map_x}}, FilterSm90<{ct}, Window>{{&map_w}}, Store{{bias, other, y}}{'' if split else ', map_d'});
+  {'conv_split_sm90' if split else 'conv_sm90'}<{tile.text}>(Shape{{M}}, PixelsSm90<{ct}, Window>{{&map_x}}, FilterSm90<{ct}, Window>{{&map_w}}, Store{{bias, other, y}}{'' if split else ', map_d, map_d'});
 }}
 """
     return Problem(

@@ -21,11 +21,12 @@ class Sm90Tile:
     cluster_m: int = 1
     cluster_n: int = 1
     ping_pong: bool = False
+    staged: bool = False
 
     @property
     def text(self) -> str:
         """As written in a source."""
-        return f"TileSm90<{self.BM}, {self.BN}, {self.stages}, {self.cluster_m}, {self.cluster_n}, {str(self.ping_pong).lower()}>"
+        return f"TileSm90<{self.BM}, {self.BN}, {self.stages}, {self.cluster_m}, {self.cluster_n}, {str(self.ping_pong).lower()}, {str(self.staged).lower()}>"
 
     @property
     def groups(self) -> int:
@@ -45,7 +46,9 @@ class Sm90Tile:
     @property
     def smem_bytes(self) -> int:
         """The formula that product_sm90.h documents."""
-        return self.stages * ((self.BM + self.BN) * 128 + 16) + 16 + self.groups * 4 * 4096
+        WM = self.BM if self.ping_pong else self.BM // self.groups
+        patches = WM // 64 * -(-self.BN // 64) * 2048 + 8 if self.staged else 4096
+        return self.stages * ((self.BM + self.BN) * 128 + 16) + 16 + self.groups * 4 * patches
 
     def blocks(self, M: int, N: int, batch: int, units: int = 132) -> int:
         """Blocks to launch."""
@@ -119,17 +122,19 @@ def gemm(
     light: bool = False,
     units: int = 132,
 ) -> Problem:
-    """A product of (batch, M, K) and (batch, K, N) with a bias. `returns`: the copy engine stores. `pad`: elements between rows."""
+    """A product of (batch, M, K) and (batch, K, N) with a bias, and a residual where the tile is staged. `returns`: the copy engine stores. `pad`: elements between rows."""
     rng = np.random.default_rng(M * 7 + N * 3 + K)
     split = isinstance(tile, SplitTile)
     returns = returns and not split
+    staged = isinstance(tile, Sm90Tile) and tile.staged
     out_dtype = out_dtype or dtype
     ct, co = CTYPES[dtype], CTYPES[out_dtype]
     if light:
         a, b, bias = zeros(batch, M, K), zeros(1 if shared_b else batch, K, N), zeros(N)
     else:
         a, b, bias = (rounded(rng.standard_normal(s), dtype) for s in ((batch, M, K), (1 if shared_b else batch, K, N), (N,)))
-    expected = zeros(batch, M, N) if light else np.matmul(a, b) + bias
+    residual = zeros(batch, M, N) if light or not staged else rounded(rng.standard_normal((batch, M, N)), dtype)
+    expected = zeros(batch, M, N) if light else np.matmul(a, b) + bias + residual
 
     def lay(x: np.ndarray, transpose: bool) -> tuple[np.ndarray, int]:
         x = x.transpose(0, 2, 1) if transpose else x
@@ -142,13 +147,15 @@ def gemm(
     a_flat, a_lead = lay(a, majors[0] == "M")
     b_flat, b_lead = lay(b, majors[1] == "K")
     map_a, map_b = operand_maps(tile, M, N, K, batch, (a_lead, b_lead), majors, shared_b, dtype)
+    map_s = Map(0, of=4, dtype=dtype, sizes=(N, M, batch), strides=(N * 2, M * N * 2), box=(64, 16, 1))
     map_d = Map(0, of=3, dtype=out_dtype, sizes=(N, M, batch), strides=(N * 2, M * N * 2), box=(64, 16, 1))
     kind = {True: "true", False: "false"}
     makes = [f"MatrixSm90<{ct}, {kind[majors[n] != 'K']}, {kind[batch > 1 and not (n == 1 and shared_b)]}, {kind[n == 1]}>{{&map_{'ab'[n]}}}" for n in (0, 1)]
     width = largest_power(N, limit=8)
     static = "" if dynamic else "static constexpr "
     init = (lambda v: "") if dynamic else (lambda v: f" = {v}")
-    element, tail = (", float (&out)[V]", "out[j] = x") if returns else ("", "r[j] = convert<" + co + ">(x)")
+    other = ", const float (&staged)[V]" if staged else ""
+    element, tail = (f"{other}, float (&out)[V]", "out[j] = x") if returns else ("", "r[j] = convert<" + co + ">(x)")
     store = "" if returns else f"store<V>(y + (int64_t(batch) * {M} + row) * {N} + col, r);"
     source = f"""#include "aitc/gpu/gemm_sm90.h"
 using namespace aitc;
@@ -161,6 +168,7 @@ struct Shape {{
 struct Store {{
   static constexpr int width = {width};
   {f'using result = {co};' if returns else ''}
+  {f'using staged = {ct};' if staged else ''}
   const {ct}* bias;
   {co}* y;
   template <int V> AITC_FN void operator()(int batch, int64_t row, int64_t col, const float (&acc)[V]{element}) const {{
@@ -168,16 +176,16 @@ struct Store {{
     Vec<{co}, V> r;
     AITC_UNROLL
     for (int j = 0; j < V; ++j) {{
-      const float x = acc[j] + convert<float>(b[j]);
+      const float x = acc[j] + convert<float>(b[j]){' + staged[j]' if staged else ''};
       {tail};
     }}
     {store}
   }}
 }};
 static_assert({tile.text}::threads == {tile.threads} && {tile.text}::smem_bytes == {tile.smem_bytes}, "threads and shared memory");
-AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {ct}* bias, {co}* y, AITC_GRID_CONSTANT CUtensorMap map_a,
-    AITC_GRID_CONSTANT CUtensorMap map_b, AITC_GRID_CONSTANT CUtensorMap map_d, int64_t M, int64_t N, int64_t K) {{
-  {'gemm_split_sm90' if split else 'gemm_sm90'}<{tile.text}>(Shape{{{'M, N, K' if dynamic else ''}}}, {makes[0]}, {makes[1]}, Store{{bias, y}}{'' if split else ', map_d'});
+AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {ct}* bias, {co}* y, const {ct}* residual,
+    AITC_GRID_CONSTANT CUtensorMap map_a, AITC_GRID_CONSTANT CUtensorMap map_b, AITC_GRID_CONSTANT CUtensorMap map_d, AITC_GRID_CONSTANT CUtensorMap map_s, int64_t M, int64_t N, int64_t K) {{
+  {'gemm_split_sm90' if split else 'gemm_sm90'}<{tile.text}>(Shape{{{'M, N, K' if dynamic else ''}}}, {makes[0]}, {makes[1]}, Store{{bias, y}}{'' if split else ', map_d, map_s'});
 }}
 """
     return Problem(
@@ -188,8 +196,8 @@ AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* 
         threads=tile.threads,
         smem_bytes=tile.smem_bytes,
         arguments=(
-            Input(a_flat, dtype), Input(b_flat, dtype), Input(bias, dtype), Output(expected, out_dtype), map_a, map_b,
-            map_d if returns else map_a, Scalar(M, "i64"), Scalar(N, "i64"), Scalar(K, "i64"),
+            Input(a_flat, dtype), Input(b_flat, dtype), Input(bias, dtype), Output(expected, out_dtype), Input(residual, dtype), map_a, map_b,
+            map_d if returns else map_a, map_s if staged else map_a, Scalar(M, "i64"), Scalar(N, "i64"), Scalar(K, "i64"),
         ),  # fmt: skip
         warp=32,
         cluster=tile.cluster,
@@ -235,5 +243,9 @@ def cases() -> Iterator[Problem]:
                     yield gemm(f"gemm_sm90 {dtype} {tag} A {a_major} B {b_major}", t, 136, 152, 104, dtype, (a_major, b_major), pad=8, units=2)
             yield gemm(f"gemm_sm90 {dtype} {tag} batch", t, 72, 80, 136, dtype, ("K", "N"), batch=3, units=2)
             yield gemm(f"gemm_sm90 {dtype} {tag} shared B", t, 72, 80, 136, dtype, batch=3, shared_b=True, units=2)
+    for t in (Sm90Tile(128, 128, 3, staged=True), Sm90Tile(128, 192, 3, 2, 1, True, True), Sm90Tile(64, 64, 4, staged=True), Sm90Tile(128, 160, 3, staged=True)):
+        tag = f"staged {t.BM}x{t.BN}{'p' if t.ping_pong else ''}"
+        yield gemm(f"gemm_sm90 {tag} tails", t, t.BM * 2 + 9, t.BN + 24, 200, units=2 * t.cluster)
+        yield gemm(f"gemm_sm90 {tag} aligned", t, t.BM * 3, 192, 136, batch=2, units=t.cluster)
     yield gemm("gemm_sm90 multicast N major", Sm90Tile(128, 128, 3, 2, 1), 300, 264, 200, majors=("K", "N"), units=4)
     yield gemm("gemm_sm90 float results", Sm90Tile(128, 64, 3), 130, 100, 96, out_dtype="f32", returns=False)

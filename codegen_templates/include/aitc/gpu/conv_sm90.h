@@ -1,7 +1,7 @@
 // conv_sm90.h: two-dimensional convolution on Hopper as a matrix product of gathered pixels and filters: half_t or bfloat16_t by the copy engine (TMA im2col), wgmma, sums in
 // float. A convolution of one tap, stride 1 and no border is gemm_sm90.h on its pixels.
 //
-//   conv_sm90<TileSm90<...>>(shape, pixels, filter, store, map_d)      see product_sm90.h for tiles, stores and the grid
+//   conv_sm90<TileSm90<...>>(shape, pixels, filter, store, map_d, map_s)      see product_sm90.h for tiles, stores, their maps and the grid
 //   conv_split_sm90<SplitTileSm90<...>>(shape, pixels, filter, store)  few tiles: see split_sm90.h
 //
 //   Shape    M (pixels of the result, flattened), N (filters): as in gemm_sm90.h
@@ -62,8 +62,8 @@ template <class T, class Window> struct FilterSm90 {
 };
 
 template <class Tile, class Shape, class T, class Window, class Store>
-AITC_FN void conv_sm90(const Shape& shape, const PixelsSm90<T, Window>& pixels, const FilterSm90<T, Window>& filter, const Store& store, const CUtensorMap& map_d) {
-  product_sm90<Tile, Shape>(pixels, filter, store, map_d, 1, int(shape.M), int(shape.N), int(Window::R) * Window::S * TapStep<Window>::blocks);
+AITC_FN void conv_sm90(const Shape& shape, const PixelsSm90<T, Window>& pixels, const FilterSm90<T, Window>& filter, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s) {
+  product_sm90<Tile, Shape>(pixels, filter, store, map_d, map_s, 1, int(shape.M), int(shape.N), int(Window::R) * Window::S * TapStep<Window>::blocks);
 }
 template <class Tile, class Shape, class T, class Window, class Store>
 AITC_FN void conv_split_sm90(const Shape& shape, const PixelsSm90<T, Window>& pixels, const FilterSm90<T, Window>& filter, const Store& store) {

@@ -1,6 +1,6 @@
 // gemm_sm90.h: matrix products on Hopper: operands of half_t or bfloat16_t brought by the copy engine (TMA), multiplied by wgmma, summed in float.
 //
-//   gemm_sm90<TileSm90<...>>(shape, a, b, store, map_d)      see product_sm90.h for tiles, stores and the grid; map_d is read only where the store returns its results
+//   gemm_sm90<TileSm90<...>>(shape, a, b, store, map_d, map_s)      see product_sm90.h for tiles, stores, their maps and the grid
 //
 //   Shape    batch, M, N, K as static constexpr or members; struct Operand a, b: MatrixSm90<T, transposed, batched, constant>{&map}
 //   Maps     (innermost first) of A: (K, M, batch), box (64, slice_a, 1); transposed (M contiguous): (M, K, batch), box (64, 64, 1). Of B, K contiguous: (K, N, batch), box
@@ -8,7 +8,7 @@
 //   gemm_split_sm90<SplitTileSm90<...>>(shape, a, b, store)      few tiles: K is split among the blocks of a cluster; see split_sm90.h
 //
 //   AITC_KERNEL(384, 1) void AITC_ENTRY(gemm_4)(const half_t* bias, const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap d) {
-//     gemm_sm90<TileSm90<128, 256, 4, 2>>(Shape{}, MatrixSm90<half_t, false, false, false>{&a}, MatrixSm90<half_t, false, false, true>{&b}, Store{bias}, d);
+//     gemm_sm90<TileSm90<128, 256, 4, 2>>(Shape{}, MatrixSm90<half_t, false, false, false>{&a}, MatrixSm90<half_t, false, false, true>{&b}, Store{bias}, d, d);
 //   }
 #pragma once
 #include "aitc/gpu/product_sm90.h"
@@ -48,8 +48,8 @@ template <class T, bool Transposed, bool Batched, bool Constant> struct MatrixSm
 };
 
 template <class Tile, class Shape, class A, class B, class Store>
-AITC_FN void gemm_sm90(const Shape& shape, const A& a, const B& b, const Store& store, const CUtensorMap& map_d) {
-  product_sm90<Tile, Shape>(a, b, store, map_d, int(shape.batch), int(shape.M), int(shape.N), ceil_div(int(shape.K), 64));
+AITC_FN void gemm_sm90(const Shape& shape, const A& a, const B& b, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s) {
+  product_sm90<Tile, Shape>(a, b, store, map_d, map_s, int(shape.batch), int(shape.M), int(shape.N), ceil_div(int(shape.K), 64));
 }
 
 template <class Tile, class Shape, class A, class B, class Store> AITC_FN void gemm_split_sm90(const Shape& shape, const A& a, const B& b, const Store& store) {

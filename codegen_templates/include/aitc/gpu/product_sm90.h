@@ -6,32 +6,35 @@
 //   ping-pong   two take turns with whole tiles, so that one multiplies while the other is in its epilogue
 // The blocks of a cluster take tiles below (cluster_m) or beside (cluster_n) each other and share B or A: each loads a slice and multicasts it.
 //
-//   TileSm90<BM, BN, stages, cluster_m, cluster_n, ping_pong, blocks>
-//     BM 64, 128, 192 or 256 (192: three warpgroups together), BN a multiple of 8 from 64 to 256, `blocks` on a multiprocessor. threads = 128 * (groups + 1)
-//     smem_bytes = stages * ((BM + BN) * 128 + 16) + 16 + groups * 4 * 4096
+//   TileSm90<BM, BN, stages, cluster_m, cluster_n, ping_pong, staged>
+//     BM 64, 128, 192 or 256 (192: three warpgroups together), BN a multiple of 8 from 64 to 256; staged: see Store. threads = 128 * (groups + 1)
+//     smem_bytes = stages * ((BM + BN) * 128 + 16) + 16 + groups * 4 * (staged ? WM / 64 * ceil(BN / 64) * 2048 + 8 : 4096), WM = ping_pong ? BM : BM / groups
 //   Source (of A, of B)
 //     using type; Step (default: the first K-block; next()), Place; place(int batch, int first_row); load<rows>(uint32_t to, Place, Step, uint32_t barrier, uint16_t mask):
 //     `rows` rows of the K-block, at 128 bytes each (K-major) or in 64-column blocks of 64 k (M- or N-major); mask 0: no multicast. static constexpr bool transposed: M- or N-major;
 //     constant: no kernel writes it
 //   Store: either operator()<V>(batch, row, col, const float (&acc)[V]), which stores by itself; or, if the results are one dense matrix of 16-bit elements, a functor with
 //     `using result = half_t` and operator()<V>(batch, row, col, const float (&acc)[V], float (&out)[V]): these are rounded and go to memory by the copy engine, through map_d
+//          Such a functor may have `using staged = half_t` and take another matrix of 16-bit elements (a residual) before `out`, const float (&staged)[V]: the copy engine brings it
+//          through map_s at a tile's start to where the tile will be staged for its store. The tile has to be `staged`
 #pragma once
 #include "aitc/gpu/mma_sm90.h"
 #include "aitc/operand.h"
 
 AITC_BEGIN
 
-template <int BM_, int BN_, int Stages, int ClusterM = 1, int ClusterN = 1, bool PingPong = false, int Blocks = 1> struct TileSm90 {
-  static constexpr int BM = BM_, BN = BN_, BK = 64, stages = Stages, cluster_m = ClusterM, cluster_n = ClusterN, cluster = ClusterM * ClusterN, blocks = Blocks;
-  static constexpr bool ping_pong = PingPong;
+template <int BM_, int BN_, int Stages, int ClusterM = 1, int ClusterN = 1, bool PingPong = false, bool Staged = false> struct TileSm90 {
+  static constexpr int BM = BM_, BN = BN_, BK = 64, stages = Stages, cluster_m = ClusterM, cluster_n = ClusterN, cluster = ClusterM * ClusterN;
+  static constexpr bool ping_pong = PingPong, staged = Staged;
   static constexpr int groups = PingPong || BM == 256 ? 2 : BM / 64;  // math warpgroups
   static constexpr int WM = PingPong ? BM : BM / groups;              // rows of a tile that one of them computes
   static constexpr int threads = 128 * (groups + 1);
   static constexpr int producer_registers = groups == 3 ? 32 : 40, math_registers = groups == 3 ? 160 : 232;
-  static constexpr bool moves_registers = groups > 1 && Blocks == 1;
+  static constexpr bool moves_registers = groups > 1;
   static constexpr int slice_a = BM / ClusterN, slice_b = BN / ClusterM;  // rows that one block loads and multicasts
-  static constexpr int bytes_a = BM * 128, bytes_b = BN * 128, patch_bytes = 4096;
-  static constexpr int smem_bytes = Stages * (bytes_a + bytes_b + 16) + 16 + groups * 4 * patch_bytes;
+  static constexpr int bytes_a = BM * 128, bytes_b = BN * 128, across = ceil_div(BN, 64), warp_patches = WM / 64 * across;
+  static constexpr int patch_bytes = Staged ? warp_patches * 2048 : 4096;  // of a warp
+  static constexpr int smem_bytes = Stages * (bytes_a + bytes_b + 16) + 16 + groups * 4 * (patch_bytes + (Staged ? 8 : 0));
   static_assert(WM % 64 == 0 && BN % 8 == 0 && BN >= 64 && BN <= 256 && slice_a % 8 == 0 && slice_b % 8 == 0, "TileSm90");
 };
 
@@ -53,6 +56,15 @@ template <class Store, class = void> struct StoreResult {
 template <class Store> struct StoreResult<Store, decltype(void(sizeof(typename Store::result)))> {
   static constexpr bool returns = true;
   using type = typename Store::result;
+};
+
+template <class Store, class = void> struct StoreStaged {
+  static constexpr bool staged = false;
+  using type = half_t;
+};
+template <class Store> struct StoreStaged<Store, decltype(void(sizeof(typename Store::staged)))> {
+  static constexpr bool staged = true;
+  using type = typename Store::staged;
 };
 
 // 8 columns of a row through a functor that stores; `exact`: N is a multiple of its width.
@@ -82,6 +94,8 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
   const int lane = lane_index(), r = lane / 4, t = lane % 4;
   if constexpr (StoreResult<Store>::returns) {
     using R = typename StoreResult<Store>::type;
+    using S = typename StoreStaged<Store>::type;
+    constexpr bool staged = StoreStaged<Store>::staged;
     uint32_t packed[8][2];
     AITC_UNROLL
     for (int j = 0; j < 8; ++j)
@@ -91,10 +105,16 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
         const int64_t column = inside ? int64_t(col + t * 2) + 8 * j : int64_t(min_of(col + t * 2 + 8 * j, N - 2));
         const float x[2] = {acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]};
         float y[2];
-        store.template operator()<2>(batch, at, column, x, y);
+        if constexpr (staged) {  // in place of the results: row r + 8 h, unit j, words t
+          const uint32_t word = load_shared_u32(patch + uint32_t((r + 8 * h) * 128 + (j ^ r) * 16 + t * 4));
+          const float z[2] = {convert<float>(S{uint16_t(word)}), convert<float>(S{uint16_t(word >> 16)})};
+          store.template operator()<2>(batch, at, column, x, z, y);
+        } else {
+          store.template operator()<2>(batch, at, column, x, y);
+        }
         packed[j][h] = pack<R>(y[0], y[1]);
       }
-    if (lane == 0) bulk_wait_read<1>();  // the store before the last has read this half of the patch
+    if (!staged && lane == 0) bulk_wait_read<1>();  // the store before the last has read this half of the patch
     warp_barrier();
     const int target = lane % 16, unit = lane / 16;  // the row this lane addresses, and which of two 16-byte units
     AITC_UNROLL
@@ -127,16 +147,17 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
 
 // Blocks: the smaller of the tiles (rounded up to whole clusters) and what the device holds.
 template <class Tile, class Shape, class SourceA, class SourceB, class Store>
-AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, const Store& store, const CUtensorMap& map_d, int batches, int M, int N, int k_blocks) {
+AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s, int batches, int M, int N, int k_blocks) {
   using T = typename SourceA::type;
   constexpr int BM = Tile::BM, BN = Tile::BN, Stages = Tile::stages, Groups = Tile::groups;
   constexpr int Cluster = Tile::cluster, ClusterM = Tile::cluster_m, ClusterN = Tile::cluster_n;
-  constexpr bool returns = StoreResult<Store>::returns;
+  constexpr bool returns = StoreResult<Store>::returns, staged = StoreStaged<Store>::staged;
+  static_assert(staged == Tile::staged, "a staged operand needs a staged tile");
   constexpr bool inside = static_multiple<Shape, 64> && BN % 64 == 0, exact = static_multiple<Shape, Store::width>;
   const uint32_t tiles_a = to_shared(shared_memory());        // [Stages][BM][64], swizzled
   const uint32_t tiles_b = tiles_a + Stages * Tile::bytes_a;  // [Stages][BN][64]
   const uint32_t patches = tiles_b + Stages * Tile::bytes_b;  // [warps][4096]
-  const uint32_t full = patches + Groups * 4 * Tile::patch_bytes, empty = full + 8 * Stages, turns = empty + 8 * Stages;
+  const uint32_t full = patches + Groups * 4 * Tile::patch_bytes, empty = full + 8 * Stages, turns = empty + 8 * Stages, arrived = turns + 16;
   const int group = shuffle(thread_index() / 128, 0), warp = shuffle(thread_index() / 32 % 4, 0), lane = lane_index();
   const int rank = Cluster > 1 ? int(cluster_rank()) : 0, rank_m = rank % ClusterM, rank_n = rank / ClusterM;
 
@@ -146,9 +167,11 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
       barrier_init(empty + 8 * s, Cluster * 4 * (Tile::ping_pong ? 1 : Groups));  // every warp that reads the stage
     }
     barrier_init(turns, 4), barrier_init(turns + 8, 4);
+    if (staged) for (int w = 0; w < Groups * 4; ++w) barrier_init(arrived + 8 * w, 1);
     fence_barrier_init();
     source_a.prefetch(), source_b.prefetch();
     if (returns) tma_prefetch(map_d);
+    if (staged) tma_prefetch(map_s);
   }
   block_barrier();
   if (Cluster > 1) cluster_arrive_relaxed(), cluster_wait();
@@ -200,13 +223,25 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
       if (Cluster > 1 && lane < Cluster) barrier_arrive(empty + 8 * stage, uint32_t(lane));
     };
     // Patches of 64 columns; the last begins at BN - 64. Stores by the copy engine may write a few columns twice.
-    constexpr int Across = ceil_div(BN, 64), Patches = Tile::WM / 64 * Across;
+    constexpr int Across = Tile::across, Patches = Tile::warp_patches;
+    const auto patch_column = [](int p) { return p % Across == Across - 1 ? BN - 64 : p % Across * 64; };
+    const uint32_t loaded = arrived + 8 * uint32_t(group * 4 + warp);
+    uint32_t loaded_parity = 0;
     static_assert(BN % 64 == 0 || returns, "a width that 64 does not divide writes some columns twice");
     int turn = 0, slot = 0;
     for (int t = first; t < count; t += stride, ++turn) {
       if (Tile::ping_pong && turn % 2 != group) {
         ring.skip(k_blocks);
         continue;
+      }
+      int batch, m, n;
+      locate(t, batch, m, n);
+      m += group_row + warp * 16;
+      if (staged && lane == 0) {
+        bulk_wait_read<0>();
+        barrier_expect(loaded, Patches * 2048);
+        AITC_UNROLL
+        for (int p = 0; p < Patches; ++p) tma_load(patch + uint32_t(p * 2048), map_s, n + patch_column(p), m + p / Across * 64, batch, loaded);
       }
       // A wait tells a phase only from the one before it: nobody may wait for stages a whole ring ahead, so the groups take turns, each beginning when the other has seen its
       // last stage.
@@ -228,16 +263,14 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
         if (k > 0) release(before);
       }
       if (Tile::ping_pong && lane == 0) barrier_arrive(turns + 8 * (group ^ 1));
-      int batch, m, n;
-      locate(t, batch, m, n);
-      m += group_row + warp * 16;
       wgmma_wait_all(acc);
       release(ring.stage == 0 ? Stages - 1 : ring.stage - 1);
+      if (staged) barrier_wait(loaded, loaded_parity), loaded_parity ^= 1;
       AITC_UNROLL
       for (int p = 0; p < Patches; ++p) {
-        const int row = m + p / Across * 64, column = p % Across == Across - 1 ? BN - 64 : p % Across * 64;
+        const int row = m + p / Across * 64, column = patch_column(p);
         if (n + column < N && row < M) {
-          store_patch<inside, exact>(acc[p / Across] + column / 2, batch, row, n + column, M, N, returns ? patch + uint32_t(slot * 2048) : patch, patch_pointer, store, map_d);
+          store_patch<inside, exact>(acc[p / Across] + column / 2, batch, row, n + column, M, N, staged ? patch + uint32_t(p * 2048) : returns ? patch + uint32_t(slot * 2048) : patch, patch_pointer, store, map_d);
           slot ^= 1;
         }
       }
