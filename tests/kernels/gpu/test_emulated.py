@@ -16,15 +16,19 @@ from .cases import GENERATORS
 from .problem import Output, Problem, initial_bytes, judge
 
 PICK = {
-    "gemm_sm80": 9,
-    "gemm_simt": 17,
-    "gemv": 11,
-    "conv_sm80": 5,
-    "conv_simt": 6,
-    "attention_sm80": 5,
-    "attention_simt": 8,
-    "gemm_cdna": 5,
-    "conv_cdna": 5,
+    "gemm_sm80": 13,
+    "gemm_simt": 23,
+    "gemv": 17,
+    "conv_sm80": 8,
+    "conv_simt": 9,
+    "attention_sm80": 9,
+    "attention_simt": 11,
+    "gemm_cdna": 7,
+    "conv_cdna": 8,
+    "attention_cdna": 9,
+    "map": 13,
+    "reduce": 13,
+    "normalize": 9,
 }
 """Every how many-th problem of a kernel is run here (the others: every seventh)."""
 
