@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aitc/host/gpu_api.h"
+#include "aitc/host/late.h"
 #include "aitc/host/program.h"
 #include "aitc/host/tensor_map.h"
 #include "aitc/host/weights.h"
@@ -125,6 +126,7 @@ struct Run {
   int device;
   gpu::Stream stream;
   const std::vector<gpu::Mark>* marks;  // null, or one before and one after each launch
+  Late* late;
 
   void launch(int index, const Kernel& kernel, const Geometry& geometry, std::initializer_list<Arg> args) const {
     void* addresses[64];
@@ -138,17 +140,39 @@ struct Run {
   void copy(char* to, const char* from, int64_t bytes) const {
     if (to != from) gpu::copy_async(to, from, uint64_t(bytes), stream);
   }
+
+  // ---- what the data decides, see late.h: the host waits for the launches so far and reads
+  void fetch(void* to, const char* from, size_t bytes) const {
+    if (bytes == 0) return;
+    gpu::copy_async(to, from, bytes, stream);
+    gpu::synchronize(stream);
+  }
+  bool truth(const char* at) const {
+    char value = 0;
+    fetch(&value, at, 1);
+    return value != 0;
+  }
+  char* take(int64_t bytes) const { return late->pool.take(bytes); }
+  void give(const char* data) const { late->pool.give(data); }
+  int64_t room(const char* data) const { return late->pool.size(data); }
+  char* output(int index, const std::vector<int64_t>& shape) const { return late->output(index, shape); }
 };
 
 inline int device_count() { return gpu::device_count(); }
 
 inline void* device_allocate(int device, size_t bytes) {
+  if (device < 0) {  // of the host
+    void* data = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (data == nullptr) throw Error(AITC_OUT_OF_MEMORY, format("cannot allocate %zu bytes", bytes));
+    return data;
+  }
   gpu::DeviceScope scope(device);
   void* data = nullptr;
   gpu::check(AITC_GPU_CALL(Malloc)(&data, bytes ? bytes : 1), "allocating device memory");
   return data;
 }
 inline void device_release(int device, void* data) {
+  if (device < 0) return free(data);
   gpu::DeviceScope scope(device);
   gpu::check(AITC_GPU_CALL(Free)(data), "freeing device memory");
 }
@@ -176,7 +200,8 @@ inline std::shared_ptr<gpu::Memory> device_weights(const Program& program, int d
 // What one instance owns, and how it runs. One run at a time (the caller holds a lock).
 class Executor {
  public:
-  Executor(const Program& program, int device, const char* weights_path) : program_(program), device_(device) {
+  Executor(const Program& program, int device, const char* weights_path)
+      : program_(program), device_(device), late_(device), can_record_(!program.steps) {
     const int count = device_count();
     if (device < 0 || device >= count)
       throw Error(AITC_NO_DEVICE, format("there is no %s device %d: %d found", program.api, device, count));
@@ -207,6 +232,39 @@ class Executor {
 
   std::string device_name() const { return gpu::device_name(device_); }
 
+  // Outputs without data get memory when their sizes are known; `sizes` gets the shapes that only the data decides.
+  void run_sized(Sizes& sizes, const aitc_tensor* inputs, aitc_tensor* outputs, void* caller_stream) {
+    const gpu::Stream stream = static_cast<gpu::Stream>(caller_stream);
+    if (gpu::is_recording(stream))
+      throw Error(AITC_BAD_ARGUMENT, "a run whose sizes the data decides cannot be recorded in a graph");
+    const auto allocate = [&](int i) {
+      const uint64_t bytes = sizes.bytes[size_t(program_.input_count + i)];
+      if (outputs[i].data != nullptr) return;
+      const bool here = outputs[i].memory == AITC_MEMORY_DEVICE;
+      if (!here) outputs[i].memory = AITC_MEMORY_HOST;
+      outputs[i].data = device_allocate(here ? device_ : -1, bytes);
+    };
+    const int64_t* size = sizes.shapes.data() + sizes.first_output_size;
+    std::vector<bool> late;
+    for (int i = 0; i < program_.output_count; size += program_.outputs[i++].rank) {
+      late.push_back(is_late(size, program_.outputs[i].rank));
+      if (!late.back()) allocate(i);
+    }
+    std::vector<char*> places(size_t(program_.output_count), nullptr);
+    late_.output = [&](int i, const std::vector<int64_t>& shape) {
+      const uint64_t bytes = settle_shape(program_, sizes, i, shape);
+      if (outputs[i].data != nullptr) check_capacity(program_, sizes, i, outputs[i]);
+      else allocate(i);
+      return places[size_t(i)] = place_of(program_.input_count + i, outputs[i], bytes);
+    };
+    run(sizes, inputs, outputs, caller_stream);
+    gpu::DeviceScope scope(device_);
+    for (int i = 0; i < program_.output_count; ++i)
+      if (late[size_t(i)] && places[size_t(i)] != outputs[i].data)
+        gpu::copy_async(outputs[i].data, places[size_t(i)], sizes.bytes[size_t(program_.input_count + i)], stream);
+    gpu::synchronize(stream);
+  }
+
   void run(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, void* caller_stream) {
     gpu::DeviceScope scope(device_);
     const gpu::Stream stream = static_cast<gpu::Stream>(caller_stream);
@@ -234,7 +292,7 @@ class Executor {
     recording ? program_.run(make_run(pointers, stream, nullptr), sizes.dims.data()) : execute(sizes, pointers, stream);
     for (int i = 0; i < program_.output_count; ++i) {
       char* from = pointers[size_t(program_.input_count + i)];
-      if (from != outputs[i].data)
+      if (from != outputs[i].data && from != nullptr)  // late outputs have none: run_sized copies them
         gpu::copy_async(outputs[i].data, from, sizes.bytes[size_t(program_.input_count + i)], stream);
     }
     if (recording) return;
@@ -244,7 +302,7 @@ class Executor {
     if (to_host) gpu::synchronize(stream);
   }
 
-  void bench(const Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds,
+  void bench(Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds,
              double* launch_seconds) {
     gpu::DeviceScope scope(device_);
     const gpu::Stream stream = stream_->get();
@@ -256,6 +314,9 @@ class Executor {
       pointers.push_back(staging(p, bytes));
       if (p < program_.input_count) gpu::copy(pointers.back(), inputs[p].data, bytes);
     }
+    late_.output = [&](int i, const std::vector<int64_t>& shape) {
+      return staging(program_.input_count + i, settle_shape(program_, sizes, i, shape));
+    };
     for (int i = 0; i < warmup + 2; ++i) execute(sizes, pointers, stream);  // twice at least: launched, then recorded
     std::vector<gpu::Mark> marks;
     for (int i = 0; i < 2 * iterations; ++i) marks.emplace_back(true);
@@ -306,9 +367,19 @@ class Executor {
     arena_ = gpu::Memory(bytes);
   }
 
-  Run make_run(const Pointers& pointers, gpu::Stream stream, const std::vector<gpu::Mark>* marks) const {
+  Run make_run(const Pointers& pointers, gpu::Stream stream, const std::vector<gpu::Mark>* marks) {
+    if (program_.steps) late_.pool.begin();
     return Run{arena_.data(), weights_->data(), state_.data(), pointers.data(), pointers.data() + program_.input_count,
-               device_,       stream,           marks};
+               device_,       stream,           marks,         &late_};
+  }
+
+  // Where kernels read or write a tensor of the caller: there, or in device memory of our own.
+  char* place_of(int port, const aitc_tensor& tensor, uint64_t bytes) {
+    const bool here = bytes == 0 || (tensor.memory == AITC_MEMORY_AUTO ? gpu::on_device(tensor.data, device_)
+                                                                       : tensor.memory == AITC_MEMORY_DEVICE);
+    // Kernels read and write 16 bytes at once.
+    const bool in_place = here && reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0;
+    return in_place ? static_cast<char*>(tensor.data) : staging(port, bytes);
   }
 
   // The first time that sizes and addresses come they are launched one by one, the second time recorded, then replayed.
@@ -366,7 +437,8 @@ class Executor {
   std::unique_ptr<gpu::Mark> done_;
   gpu::Stream last_stream_ = nullptr;
   bool used_ = false;
-  bool can_record_ = true;
+  Late late_;
+  bool can_record_;
   std::vector<Recorded> recorded_;
   uint64_t clock_ = 0;
 };
