@@ -112,6 +112,69 @@ AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* 
     )
 
 
+def stem_weights(w: np.ndarray, lead: int) -> np.ndarray:
+    """(K, R, S, 4) as conv_stem_sm90.h wants them."""
+    k, r, s, _ = w.shape
+    steps = -(-(lead + s) // 4)
+    wide = np.zeros((k, r, steps * 4, 4))
+    wide[:, :, lead : lead + s] = w
+    return wide.reshape(k // 8, 8, r, steps, 2, 8).transpose(2, 3, 4, 0, 1, 5)
+
+
+def stem(name: str, tile: tuple[int, int], n: int, size: Pair, k: int, window: Pair, pad: Pair, dtype: str = "f16", units: int = 132, light: bool = False) -> Problem:
+    """A convolution of (n, *size, 4) with stride 2, bias and ReLU; `tile`: blocks and stages."""
+    rng = np.random.default_rng(n + k)
+    blocks, stages = tile
+    R, S = window
+    out = tuple((e + 2 * p - f) // 2 + 1 for e, p, f in zip(size, pad, window, strict=True))
+    P, Q = out
+    lead = pad[1] % 2
+    steps = -(-(lead + S) // 4)
+    wide, lines = -(-(14 + 4 * steps) // 4) * 4, 16 * blocks - 2 + R
+    stage = -(-lines * wide * 8 // 1024) * 1024
+    smem = stages * (stage + 16) + R * steps * k * 32 + 8 * 4096 + 8
+    x = rounded(rng.standard_normal((n, *size, 4)), dtype)
+    x[..., 3] = 0
+    w = rounded(rng.standard_normal((1, k, 1, *window, 4)) / np.sqrt(R * S * 3), dtype)
+    bias = rounded(rng.standard_normal(k), dtype)
+    y = zeros(n, P, Q, k) if light else np.maximum(reference(x[:, None], w, (1, 2, 2), (1, 1, 1), (0, *pad), (1, P, Q), 1).reshape(n, P, Q, k) + bias, 0)
+    ct = CTYPES[dtype]
+    source = f"""#include "aitc/gpu/conv_stem_sm90.h"
+using namespace aitc;
+struct Window {{
+  static constexpr int R = {R}, S = {S}, P = {P}, Q = {Q}, pad_h = {pad[0]}, pad_w = {pad[1]};
+}};
+struct Store {{
+  static constexpr int width = 2;
+  using result = {ct};
+  const {ct}* bias;
+  template <int V> AITC_FN void operator()(int, int64_t, int64_t col, const float (&acc)[V], float (&out)[V]) const {{
+    const auto b = load<V>(bias + col);
+    AITC_UNROLL
+    for (int j = 0; j < V; ++j) out[j] = m_max(acc[j] + convert<float>(b[j]), 0.0f);
+  }}
+}};
+using Tile = StemTileSm90<{k}, {blocks}, {stages}>;
+static_assert(Tile::smem_bytes<Window>() == {smem}, "shared memory");
+AITC_KERNEL(384, 1) void AITC_ENTRY(stem)(const {ct}* x, const {ct}* w, const {ct}* bias, {ct}* y, AITC_GRID_CONSTANT CUtensorMap map_x, AITC_GRID_CONSTANT CUtensorMap map_d, int images) {{
+  conv_stem_sm90<Tile, {ct}, Window>(images, map_x, w, Store{{bias}}, map_d);
+}}
+"""
+    map_x = Map(0, of=0, dtype=dtype, sizes=(4 * size[1], size[0], n), strides=(size[1] * 8, size[1] * size[0] * 8), box=(4 * wide, lines, 1), swizzle=0)
+    map_d = Map(0, of=3, dtype=dtype, sizes=(k, Q, P, n), strides=(k * 2, k * Q * 2, k * Q * P * 2), box=(64, 8, 2, 1))
+    return Problem(
+        name=name,
+        source=source,
+        entry="stem",
+        blocks=min(units, -(-Q // 8) * -(-P // (8 * blocks)) * n),
+        threads=384,
+        smem_bytes=smem,
+        arguments=(Input(x, dtype), Input(stem_weights(w[0, :, 0], lead), dtype), Input(bias, dtype), Output(y, dtype), map_x, map_d, Scalar(n)),
+        warp=32,
+        arch="90a",
+    )
+
+
 def cases() -> Iterator[Problem]:
     """Odd sizes, strides, dilation, borders that differ, few channels, slices of channels, residuals."""
     small, large, ping, split = Sm90Tile(64, 64, 4), Sm90Tile(128, 128, 3, 2), Sm90Tile(64, 128, 4, ping_pong=True), SplitTile(64, 64, 4, 4)
@@ -126,3 +189,7 @@ def cases() -> Iterator[Problem]:
     yield conv("conv_sm90 odd filters", small, 1, (8, 8), 64, 37, (3, 3), pad=(1, 1), returns=False, residual=False)
     yield conv("conv_sm90 tiny", SplitTile(64, 64, 4, 2, 8), 1, (3, 2), 64, 64, (3, 3), pad=(1, 1))
     yield conv("conv_sm90 multicast pixels", Sm90Tile(128, 64, 3, 1, 2), 2, (12, 12), 64, 128, (3, 3), pad=(1, 1), units=4)
+    yield stem("conv_sm90 stem 7x7", (2, 4), 2, (37, 42), 64, (7, 7), (3, 3), units=2)
+    yield stem("conv_sm90 stem 3x3", (1, 6), 1, (30, 28), 32, (3, 3), (1, 1), units=1)
+    yield stem("conv_sm90 stem 6x6 bf16", (2, 2), 1, (40, 40), 96, (6, 6), (2, 2), dtype="bf16", units=2)
+    yield stem("conv_sm90 stem 5x5", (1, 2), 2, (19, 18), 24, (5, 5), (0, 1))

@@ -117,6 +117,10 @@ AITC_FN void tma_store(const CUtensorMap& map, int x, int y, int z, uint32_t fro
 AITC_FN void tma_store(const CUtensorMap& map, int x, int y, int z, int u, uint32_t from) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(from) : "memory");
 }
+// A run of bytes (a multiple of 16, both ends aligned to 16), without a map.
+AITC_FN void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
 AITC_FN void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int Pending> AITC_FN void bulk_wait_read() {  // all but the last `Pending` stores have read their shared memory
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");

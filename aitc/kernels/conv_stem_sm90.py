@@ -1,0 +1,147 @@
+"""The first convolution of a network on Hopper: four channels, stride 2 (include/aitc/gpu/conv_stem_sm90.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from aitc.ir.dim import hint, min_, mul, product
+from aitc.kernels import kernel as k
+from aitc.kernels import sm90
+from aitc.kernels.conv_sm90 import dense_output
+from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
+from aitc.kernels.functor import Parameters, StorageOf
+from aitc.kernels.group import Group
+from aitc.kernels.sites import constant_array, result_functor
+from aitc.targets.target import Target
+
+FILTERS = frozenset({16, 24, 32, 40, 48, 64, 80, 96, 112, 128})
+
+
+@dataclass(frozen=True, slots=True)
+class StemTile:
+    """``StemTileSm90<K, blocks, stages>`` of conv_stem_sm90.h."""
+
+    blocks: int
+    stages: int
+
+    def __str__(self) -> str:
+        return f"b{self.blocks}_s{self.stages}"
+
+    def steps(self, p: ConvProblem) -> int:
+        return -(-(int(p.pad[2]) % 2 + p.window[2]) // 4)  # type: ignore[arg-type]
+
+    def wide(self, p: ConvProblem) -> int:
+        """Pixels of a line of a patch."""
+        return -(-(14 + 4 * self.steps(p)) // 4) * 4
+
+    def lines(self, p: ConvProblem) -> int:
+        return 16 * self.blocks - 2 + p.window[1]
+
+    def smem_bytes(self, p: ConvProblem) -> int:
+        stage = -(-self.lines(p) * self.wide(p) * 8 // 1024) * 1024
+        return self.stages * (stage + 16) + p.window[1] * self.steps(p) * p.K * 32 + 8 * 4096 + 8
+
+
+def stem_weights(w: np.ndarray, lead: int) -> np.ndarray:
+    """(K, 4, R, S) in the order of conv_stem_sm90.h: (R, steps, 2, K / 8, 8, 8)."""
+    count, _, r, s = w.shape
+    steps = -(-(lead + s) // 4)
+    wide = np.zeros((count, r, steps * 4, 4), w.dtype)
+    wide[:, :, lead : lead + s] = w.transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(wide.reshape(count // 8, 8, r, steps, 2, 8).transpose(2, 3, 4, 0, 1, 5))
+
+
+@k.register
+class ConvStemSm90(k.Kernel):
+    name = "conv_stem_sm90"
+    template = "kernel"
+    requires = frozenset({"wgmma", "tma"})
+    anchors = frozenset({"Conv"})
+    priority = 25
+    doc = "first convolutions on Hopper: four channels, stride 2, resident weights, every pixel brought once; fp16 and bf16"
+
+    def accepts(self, group: Group, storage: StorageOf, target: Target) -> ConvProblem | k.No:
+        assert group.anchor is not None
+        if {v.type.dtype.name for v in group.anchor.inputs if v is not None} not in ({"f16"}, {"bf16"}) or group.anchor.attrs.out is not None:
+            return k.No("wgmma takes two operands of fp16 or bf16")
+        form = conv_form(group.anchor, storage)
+        if isinstance(form, k.No):
+            return form
+        p = form.problem
+        known = all(isinstance(d, int) for d in (*p.input, *p.output, *p.pad))
+        if not known or p.C != 4 or p.group != 1 or p.stride[1:] != (2, 2) or p.dilation != (1, 1, 1) or p.window[0] != 1 or p.input[0] != 1:
+            return k.No("no image of four channels with stride 2")
+        if p.K not in FILTERS or int(p.input[2]) % 2 or p.window[1] > 16 or p.window[2] > 16:  # type: ignore[arg-type]
+            return k.No(f"{p.K} filters of {p.window[1]} x {p.window[2]}")
+        width, height = int(p.input[2]), int(p.input[1])  # type: ignore[arg-type]
+        if form.strides[3] != 4 or form.strides[2] != 4 * width or (p.N != 1 and form.strides[0] != 4 * width * height) or form.offset != 0:
+            return k.No("the image is a part of another")
+        if not isinstance(constant_array(group.anchor.inputs[1]), np.ndarray):  # type: ignore[arg-type]
+            return k.No("the filter is computed at run time")
+        if dense_output(group, form, storage) is None:
+            return k.No("the results are no dense matrix")
+        return p
+
+    def configs(self, problem: ConvProblem, target: Target) -> Sequence[StemTile]:
+        tiles = (StemTile(2, 6), StemTile(1, 6), StemTile(2, 4), StemTile(2, 2), StemTile(1, 2))
+        return [t for t in tiles if t.smem_bytes(problem) <= target.smem_bytes and (problem.K <= 64 or t.blocks == 1 or problem.K <= 96)]
+
+    def score_us(self, problem: ConvProblem, config: StemTile, target: Target) -> float:
+        p, c = problem, config
+        tiles = ceil(hint(p.output[2]) / 8) * ceil(hint(p.output[1]) / (8 * c.blocks)) * hint(p.N)
+        rounds = ceil(tiles / max(target.units, 1))
+        # A tile: its products at two thirds of their rate (operands that overlap meet in banks), its patch, its stores.
+        products = 2.0 * 64 * c.blocks * p.K * p.window[1] * c.steps(p) * 16 / (target.tflops["fp16"] * 1e6 / max(target.units, 1)) * 1.5
+        moved = (c.lines(p) * c.wide(p) * 8 + 64 * c.blocks * p.K * 2) * 1e-3 / (target.gbps / max(target.units, 1))
+        return target.launch_us + 2.4 + 0.1 / c.stages + rounds * max(products, moved, 0.35)
+
+    def build(self, group: Group, problem: ConvProblem, config: StemTile, storage: StorageOf, target: Target) -> k.Draft:
+        assert group.anchor is not None
+        form = conv_form(group.anchor, storage)
+        assert isinstance(form, ConvForm)
+        p, c = problem, config
+        dense = dense_output(group, form, storage)
+        root = filter_root(group.anchor)
+        array = constant_array(group.anchor.inputs[1])  # type: ignore[arg-type]
+        assert dense is not None and root is not None and isinstance(array, np.ndarray)
+        height, width = (int(d) for d in p.input[1:])  # type: ignore[arg-type]
+        P, Q = (int(d) for d in p.output[1:])  # type: ignore[arg-type]
+        pad_h, pad_w = (int(d) for d in p.pad[1:])  # type: ignore[arg-type]
+        parameters = Parameters()
+        store = result_functor(
+            group, group.anchor.output, form.index, form.coords, parameters, storage, "int group, int64_t row, int64_t col"
+        )
+        assert (id(root), True) not in parameters.pointers, "a filter is no operand of its own epilogue"
+        weights = parameters.pointer(root, const=True)
+        declared = dict(parameters.pointers)
+        parameters.pointer(form.root, const=True)
+        parameters.pointer(dense.root, const=False)
+        row = dense.stride_row
+        maps = (
+            k.MapSpec("map_x", form.root, 0, (4 * width, height, p.N), (width * 8, width * height * 8), (4 * c.wide(p), c.lines(p), 1), (1, 1, 1), 0),
+            k.MapSpec("map_d", dense.root, dense.rest, (p.K, Q, P, p.N), (mul(row, 2), mul(row, 2 * Q), mul(row, 2 * Q * P)), (64, 8, 2, 1), (1, 1, 1, 1)),
+        )
+        values = {"R": p.window[1], "S": p.window[2], "P": P, "Q": Q, "pad_h": pad_h, "pad_w": pad_w}
+        window = ("struct Window {", "  static constexpr int " + ", ".join(f"{a} = {b}" for a, b in values.items()) + ";", "};")
+        shape = k.shape_members(parameters, images=p.N)
+        tile = f"StemTileSm90<{p.K}, {c.blocks}, {c.stages}>"
+        c_type = root.type.dtype.c
+        call = (f"conv_stem_sm90<{tile}, {c_type}, Window>(int(shape.images), map_x, {weights}, Store{{{', '.join(store.initializers)}}}, map_d);",)
+        visible = Parameters()
+        visible.pointers, visible.dims = declared, parameters.dims
+        context = k.Context(
+            "", k.banner(group), ("aitc/gpu/conv_stem_sm90.h", "aitc/generic/element.h"), "int64_t", shape, (store,), (window,),
+            k.entry_parameters(visible, [sm90.MAP.format(m.parameter) for m in maps]), 384, call, min_blocks=1,
+        )  # fmt: skip
+        tiles = mul(p.N, -(-Q // 8) * -(-P // (8 * c.blocks)))
+        lead = pad_w % 2
+        packed = stem_weights(array.reshape(p.K, 4, p.window[1], p.window[2]), lead)
+        return k.Draft(
+            self.name, str(config), "kernel", context, parameters, grid=(min_(tiles, target.units), 1, 1), block=(384, 1, 1),
+            smem_bytes=c.smem_bytes(p), overlap=True, skip_if_zero=p.pixels,
+            flops=mul(product((p.pixels, p.K)), 2 * p.window[1] * p.window[2] * p.C), maps=maps, packed={weights: packed},
+        )  # fmt: skip
