@@ -193,11 +193,11 @@ def layers(count: int) -> Graph:
 def test_all_passes_are_linear() -> None:
     def seconds(count: int) -> float:
         graph, context = layers(count), Context(precision="fp16")
-        start = time.perf_counter()
+        start = time.process_time()
         for stage in (stages.simplify, stages.fuse, stages.layout):
             stage(graph, context)
         assert context.log.counts()["layer-norm"] == count and context.log.counts()["gelu"] == count
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     seconds(4)
     small, large = seconds(40), seconds(320)
