@@ -109,9 +109,9 @@ def test_a_replacement_that_broadcasts_is_expanded() -> None:
 def test_time_grows_with_the_graph_only() -> None:
     def seconds(n: int) -> float:
         graph = chain(*(("Exp", "Log") * n))
-        start = time.perf_counter()
+        start = time.process_time()
         assert apply_rules(graph, [RULE]) == n
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     seconds(100)
     small, large = seconds(500), seconds(4000)
