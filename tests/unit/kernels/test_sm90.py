@@ -1,0 +1,123 @@
+"""Which kernel Hopper runs a graph with, and how operands, results and residuals reach it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aitc.ir.builder import Builder
+from aitc.ir.dtype import F16, F32
+from aitc.ir.graph import Graph
+from aitc.ir.types import TensorType
+from aitc.kernels import sm90
+from aitc.passes import stages
+from aitc.passes.base import Context
+from aitc.schedule.plan import Plan, TensorMapArg
+from aitc.schedule.schedule import PlanOptions, schedule
+from aitc.targets.target import find_target
+
+H200 = find_target("h200")
+
+
+def plan_of(graph: Graph) -> Plan:
+    stages.layout(graph, Context(target=H200))
+    return schedule(graph, H200, PlanOptions("m", "m.onnx"))
+
+
+def product(M: int, K: int, N: int, residual: bool = False, dtype: object = F16) -> Plan:
+    """Relu(x W + b), or with another matrix added."""
+    graph = Graph("main")
+    b = Builder(graph)
+    x = graph.add_input("x", TensorType(dtype, (M, K)))
+    rng = np.random.default_rng(0)
+    w = b.constant(rng.standard_normal((K, N)).astype(dtype.numpy))
+    y = b.op("Add", b.op("MatMul", x, w, out=None), b.constant(rng.standard_normal(N).astype(dtype.numpy)))
+    if residual:
+        y = b.op("Add", y, graph.add_input("r", TensorType(dtype, (M, N))))
+    graph.outputs = [b.op("Relu", y)]
+    graph.output_names = ["y"]
+    return plan_of(graph)
+
+
+def maps(plan: Plan, launch: int = 0) -> dict[str, TensorMapArg]:
+    return {a.parameter: a for a in plan.launches[launch].args if isinstance(a, TensorMapArg)}
+
+
+def test_a_weight_is_packed_along_k_and_the_results_are_stored_by_the_copy_engine() -> None:
+    plan = product(512, 256, 384)
+    (kernel,) = plan.kernels
+    assert kernel.kernel == "gemm_sm90"
+    found = maps(plan)
+    assert set(found) == {"map_a", "map_b", "map_d"}
+    assert found["map_a"].sizes == (256, 512, 1) and found["map_b"].sizes == (256, 384, 1) and found["map_d"].sizes == (384, 512, 1)
+    (packed,) = [w for w in plan.weights if w.name == found["map_b"].buffer]
+    assert packed.shape == (1, 384, 256)
+    assert not any(p.endswith("y0") for p in kernel.parameters)
+
+
+def test_a_residual_comes_by_the_copy_engine_where_the_tile_is_stored_by_it() -> None:
+    plan = product(4096, 768, 768, residual=True)
+    found = maps(plan)
+    assert found["map_s"].buffer == "r" and found["map_s"].box == (64, 16, 1)
+    text = "\n".join(line.code for line in plan.kernels[0].context.functors[0].lines)
+    assert "staged[j]" in text
+
+
+def test_few_rows_are_split_among_a_cluster_and_a_few_are_read_once() -> None:
+    split = product(128, 3072, 768)
+    assert split.launches[0].cluster > 1 and split.kernels[0].config.startswith("k")
+    assert product(2, 3072, 768).kernels[0].kernel == "gemv"
+
+
+@pytest.mark.parametrize(("M", "K", "dtype", "kernel"), [(64, 100, F16, "gemm_sm80"), (64, 128, F32, "gemm_simt")])
+def test_what_the_copy_engine_cannot_read_goes_to_a_general_kernel(M: int, K: int, dtype: object, kernel: str) -> None:
+    assert product(M, K, 64, dtype=dtype).kernels[0].kernel == kernel
+
+
+@pytest.mark.parametrize("N", [36, 64])
+def test_results_that_no_box_holds_are_stored_by_the_functor(N: int) -> None:
+    assert ("map_d" in maps(product(512, 256, N))) == (N % 8 == 0 and not product(512, 256, N).kernels[0].config.startswith("k"))
+
+
+def convolution(channels: int, filters: int, side: int, window: int, stride: int, pad: int) -> Plan:
+    graph = Graph("main")
+    b = Builder(graph)
+    x = graph.add_input("x", TensorType(F16, (2, channels, side, side)))
+    w = b.constant(np.random.default_rng(0).standard_normal((filters, channels, window, window)).astype(np.float16))
+    y = b.op("Conv", x, w, strides=(stride,) * 2, pads=(pad,) * 4, dilations=(1, 1), group=1, out=None)
+    last = b.constant(np.random.default_rng(1).standard_normal((8, filters, 1, 1)).astype(np.float16))  # what lies between is channels-last
+    graph.outputs = [b.op("Conv", b.op("Relu", y), last, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=1, out=None)]
+    graph.output_names = ["y"]
+    return plan_of(graph)
+
+
+def test_pixels_are_gathered_by_the_copy_engine() -> None:
+    plan = convolution(64, 64, 14, 3, 2, 1)
+    launch = next(n for n, l in enumerate(plan.launches) if "conv_sm90" in l.name)
+    columns = maps(plan, launch)["map_x"].im2col
+    assert columns is not None
+    lower, upper, channels, _ = columns
+    # The last window of 7 along an axis begins at 2 * 6 - 1 = 11, two pixels before the last.
+    assert lower == (-1, -1) and upper == (-2, -2) and channels == 64
+
+
+def test_a_convolution_of_one_tap_is_a_product_of_its_pixels() -> None:
+    plan = convolution(64, 128, 14, 1, 1, 0)
+    kernels = [k for k in plan.kernels if k.kernel == "conv_sm90"]
+    assert kernels and all("gemm" in k.context.headers[0] for k in kernels)
+
+
+def test_images_of_three_channels_take_the_kernel_of_first_convolutions() -> None:
+    plan = convolution(3, 64, 64, 7, 2, 3)
+    assert "conv_stem_sm90" in {k.kernel for k in plan.kernels}
+
+
+def test_patches_become_a_product() -> None:
+    plan = convolution(3, 64, 64, 16, 16, 0)
+    assert "gemm_sm90" in {k.kernel for k in plan.kernels}
+
+
+def test_tiles_fit_shared_memory_staged_or_not() -> None:
+    tiles = [*sm90.TILES, *sm90.DENSE_TILES, *sm90.SPLITS, *sm90.staged_tiles(sm90.TILES, H200.smem_bytes)]
+    assert all(t.smem_bytes <= H200.smem_bytes for t in tiles)
+    assert len({str(t) for t in tiles}) == len(tiles)
