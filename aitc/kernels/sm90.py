@@ -141,7 +141,7 @@ def tile_us(
         fill = (config.slices[0] + config.BN) * 0.128 / min(119.0, 14000.0 / min(blocks, units)) * shared
         waves = ceil(blocks / (units * resident))
         body = waves * (ceil(k_blocks / config.split) * max(compute * shared, fill) + 2.3) - 0.4 + (0.16 * config.split if config.split > 1 else 0.0)
-        return target.launch_us + max(body, memory) - (0.35 if early else 0.0)
+        return target.launch_us + max(body, memory) + 0.1 * min(body, memory) - (0.35 if early else 0.0)
     tiles = batch * ceil(M / (config.BM * config.cluster_m)) * ceil(N / (config.BN * config.cluster_n)) * config.cluster
     slots = units // config.cluster * config.cluster
     step = max(compute, (config.BM / config.cluster_n + config.BN / config.cluster_m) * 0.128 / min(119.0, 14000.0 / min(tiles, slots)))
@@ -149,8 +149,11 @@ def tile_us(
         step *= 1.1
     store = 0.5 + config.BM * config.BN / 32768 * 1.25
     waves = ceil(tiles / slots)
-    body = waves * max(k_blocks * step, store) + store if config.ping_pong else waves * (k_blocks * step + store)
-    return target.launch_us + 0.6 + (0.05 if config.cluster > 1 else 0.0) + max(body, memory)
+    if config.ping_pong:  # stores hide behind the other group's products, but for the last, which one group makes alone
+        body = waves * max(k_blocks * step, store) + 1.3 * store
+    else:
+        body = waves * (k_blocks * step + store)
+    return target.launch_us + 0.6 + (0.05 if config.cluster > 1 else 0.0) + max(body, memory) + 0.1 * min(body, memory)
 
 
 def batch_stride(m: Matrix, batch: Symbol) -> tuple[Dim, Dim] | None:
