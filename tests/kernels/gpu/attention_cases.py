@@ -61,6 +61,7 @@ def attention(
     dtype: str = "f16",
     packed: bool = False,
     light: bool = False,
+    scale: float | None = None,
 ) -> Problem:
     """Attention over (batch, rows, heads, D).
 
@@ -70,7 +71,7 @@ def attention(
     rng = np.random.default_rng(queries + keys + D)
     DV, kv_heads = DV or D, kv_heads or heads
     ct, acc = CTYPES[dtype], "double" if dtype == "f64" else "float"
-    scale = 1 / np.sqrt(D)
+    scale = 1 / np.sqrt(D) if scale is None else scale
     body = {
         "row": f"data[int64_t(batch) * {keys} + col]",
         "full": f"data[(int64_t(head) * {queries} + row) * {keys} + col]",
@@ -151,7 +152,8 @@ AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, con
 }}
 """
     sizes = f"({batch},{heads}/{kv_heads},{queries}x{keys},{D}/{DV})"
-    label = f"{kernel} {tile} {dtype} {sizes}{' causal' if causal else ''} mask {mask}{' packed' if packed else ''}"
+    negative = " negative scale" if scale < 0 else ""
+    label = f"{kernel} {tile} {dtype} {sizes}{negative}{' causal' if causal else ''} mask {mask}{' packed' if packed else ''}"
     tolerance = {"f16": 2e-3, "bf16": 1.6e-2}.get(dtype)
     return Problem(
         name=label,
@@ -185,6 +187,7 @@ def _problems(
     yield attention(kernel, small, 2, 2, 130, 130, 24, 56, dtype=dtype)
     yield attention(kernel, small, 1, 2, 77, 77, 64, dtype=dtype, packed=True, mask="full")
     yield attention(kernel, small, 1, 2, 45, 51, 20, dtype=dtype, mask="row")
+    yield attention(kernel, small, 1, 2, 40, 50, 32, dtype=dtype, scale=-0.2, causal=True)
     yield attention(kernel, deep, 1, 1, 70, 100, 256, dtype=dtype, causal=True)
 
 

@@ -7,7 +7,7 @@
 //   Causal   bool: query i sees keys j <= i + shape.offset only
 //   Shape    D (of Q and K), DV (of V and the result): static constexpr int; batch, heads (of Q), kv_heads (divides
 //            heads; head h reads K and V of h / (heads / kv_heads)), queries, keys: static constexpr int, or int
-//            members read at run time; float scale (positive); int offset (keys - queries for the bottom-right
+//            members read at run time; float scale; int offset (keys - queries for the bottom-right
 //            corner, as decoding with a cache wants; read only if Causal)
 //   Q K V    using type (float, half_t, bfloat16_t); const type* base(int batch, int head) const; int64_t stride_row in
 //            elements between rows, static constexpr or a member; D is contiguous. `head` is Q's for Q and the shared
@@ -47,22 +47,28 @@ template <int BM, bool Causal, class Shape> AITC_FN int visible_keys(const Shape
   return keys;
 }
 
-// What the softmax sees of a score, before the factor scale * log2(e) if the mask is NoMask, after it otherwise (the
-// mask is added in units of log 2): -infinity where the key is not seen. `all_seen`: no key of the tile is hidden by
-// the end or the causal rule.
+// Without a mask the factor scale * log2(e) is applied after the maximum is taken, together with its subtraction; that
+// needs a positive scale. (The scale is usually static, then this is too.)
+template <class Mask, class Shape> AITC_FN bool scaled_late(const Shape& shape) {
+  return is_same<Mask, NoMask> && float(shape.scale) > 0.0f;
+}
+// What the softmax sees of a score, before that factor if it is applied late, after it otherwise (a mask is added in
+// units of log 2): -infinity where the key is not seen. `all_seen`: no key of the tile is hidden by the end or the
+// causal rule.
 template <bool Causal, class Shape, class Mask, class T>
 AITC_FN T masked_score(const Shape& shape, const Mask& mask, const AttentionPlace& place, T score, T scale_log2,
                        int row, int col, bool all_seen) {
   if constexpr (is_same<Mask, NoMask>) {
-    return !all_seen && (col >= shape.keys || (Causal && col > row + shape.offset)) ? lowest<T>() : score;
+    if (!all_seen && (col >= shape.keys || (Causal && col > row + shape.offset))) return lowest<T>();
+    return scaled_late<Mask>(shape) ? score : score * scale_log2;
   } else {
     if (col >= shape.keys || row >= shape.queries || (Causal && col > row + shape.offset)) return lowest<T>();
     return score * scale_log2 + T(mask(place.batch, place.head, row, col)) * T(1.4426950408889634);
   }
 }
-// The factor that is still to be applied to what masked_score returned. shape.scale > 0.
-template <class Mask, class T> AITC_FN T remaining_scale(T scale_log2) {
-  return is_same<Mask, NoMask> ? scale_log2 : T(1);
+// The factor that is still to be applied to what masked_score returned.
+template <class Mask, class Shape, class T> AITC_FN T remaining_scale(const Shape& shape, T scale_log2) {
+  return scaled_late<Mask>(shape) ? scale_log2 : T(1);
 }
 
 AITC_END

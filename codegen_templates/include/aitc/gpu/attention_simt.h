@@ -71,7 +71,7 @@ AITC_FN void attention_simt(const Shape& shape, const Q& q, const K& k, const V&
   const int row0 = place.row0, queries = shape.queries, keys = shape.keys;
   const int seen = visible_keys<Tile::BM, Causal>(shape, row0), tiles = ceil_div(seen, Tile::BN);
   const Acc scale_log2 = Acc(shape.scale) * Acc(1.4426950408889634);
-  const Acc rest = remaining_scale<Mask>(scale_log2);
+  const Acc rest = remaining_scale<Mask>(shape, scale_log2);
   grid_dependency_wait();
   convert_rows<Tile::BM, A::D, Tile::threads>(shared_q, A::stride_q, q, q.base(place.batch, place.head), row0, queries);
 

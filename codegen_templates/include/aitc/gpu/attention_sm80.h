@@ -107,7 +107,7 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
   const int row0 = place.row0, queries = shape.queries, keys = shape.keys;
   const int seen = visible_keys<Tile::BM, Causal>(shape, row0), tiles = ceil_div(seen, Tile::BN);
   const float scale_log2 = float(shape.scale) * 1.4426950408889634f;
-  const float rest = remaining_scale<Mask>(scale_log2);
+  const float rest = remaining_scale<Mask>(shape, scale_log2);
   grid_dependency_wait();
   const T *base_q = q.base(place.batch, place.head), *base_k = k.base(place.batch, place.kv_head),
           *base_v = v.base(place.batch, place.kv_head);
