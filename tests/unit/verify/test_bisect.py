@@ -95,6 +95,8 @@ def test_a_wrong_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 v.const = v.const + 1
 
     monkeypatch.setattr(aitc.pipeline, "fuse", wrong)
+    stages = tuple((name, wrong if stage is right else stage) for name, stage in aitc.pipeline._IN_PLACE)
+    monkeypatch.setattr(aitc.pipeline, "_IN_PLACE", stages)
     result = run(tmp_path)
     assert result.failed and result.verification is not None
     assert result.verification.first_difference.startswith("stage fuse: ")
