@@ -175,10 +175,13 @@ def judge(
 
 
 def _bounded(spread: np.ndarray, want: Any) -> np.ndarray:
-    """An output that moves by more than a hundredth of its own size would excuse everything."""
+    """What of ``spread`` may excuse an output. It comes of a few runs, so an element that happened not to move is as
+    uncertain as its neighbours; and an output that moves by more than a hundredth of its own size would excuse all.
+    """
     want = np.asarray(want)
     if want.dtype.kind not in "fc":
         return spread
+    spread = np.maximum(spread, np.sqrt(np.mean(spread**2)))
     finite = np.abs(np.where(np.isfinite(want), want, 0))
     rms = float(np.sqrt(np.mean(finite.astype(np.float64) ** 2))) if want.size else 0.0
     return np.asarray(np.minimum(spread, 0.01 * (rms + finite)))
