@@ -175,7 +175,7 @@ class Model:
         on_device = any(_on_device(a) for a in arrays)
         if stream is None and on_device and torch is not None:
             stream = torch.cuda.current_stream(self.device).cuda_stream
-        operands = [self._operand(a, p, stream) for a, p in zip(arrays, self.inputs, strict=False)]
+        operands = [self._operand(_whole_bytes(a), p, stream) for a, p in zip(arrays, self.inputs, strict=False)]
         with self._lock:
             if not self._handle:
                 raise AitcError(Diagnostic("R02", f"model {self.name} is closed"), Exit.USAGE)
@@ -395,6 +395,16 @@ def _torch_dtypes(torch: Any) -> dict[Any, DType]:
     return {
         getattr(torch, d.numpy.name): d for d in dtypes.ALL if d is not dtypes.STRING and hasattr(torch, d.numpy.name)
     }
+
+
+def _whole_bytes(array: Any) -> Any:
+    """Arrays of less than a byte an element have undefined upper bits in numpy; in a library each is a whole number of a byte."""
+    if not isinstance(array, np.ndarray) or array.dtype not in dtypes.BY_NUMPY:
+        return array
+    dtype = dtypes.of(array)
+    if not dtype.is_integer or dtype.bits >= 8:
+        return array
+    return array.astype(np.int8 if dtype.kind == "int" else np.uint8).view(array.dtype)
 
 
 def _on_device(array: Any) -> bool:

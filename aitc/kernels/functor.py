@@ -411,6 +411,8 @@ def converted(text: str, dtype: DType) -> str:
 
 
 def stored(text: str, dtype: DType) -> str:
+    if dtype.is_float and dtype.bits <= 8:  # a Cast has rounded it already, and may have made it infinite
+        return f"convert<{dtype.c}, false>({text})"
     return text if dtype.compute_c == dtype.c else f"convert<{dtype.c}>({text})"
 
 

@@ -80,13 +80,14 @@ AITC_FN T mod_(T a, T b) {  // the sign of b
   const T r = fmod_(a, b);
   return r != T(0) && (r < T(0)) != (b < T(0)) ? T(r + b) : r;
 }
+// Shifts by the width or more, which negative numbers count as, leave nothing but the sign (to the right).
 template <typename T>
 AITC_FN T shift_left(T a, T b) {
-  return b < T(sizeof(T) * 8) ? T(a << b) : T(0);
+  return b >= T(0) && b < T(sizeof(T) * 8) ? T(a << b) : T(0);
 }
 template <typename T>
 AITC_FN T shift_right(T a, T b) {
-  return b < T(sizeof(T) * 8) ? T(a >> b) : T(0);
+  return b >= T(0) && b < T(sizeof(T) * 8) ? T(a >> b) : a < T(0) ? T(-1) : T(0);
 }
 
 // ---- elementary functions -------------------------------------------------------------------------------------------------

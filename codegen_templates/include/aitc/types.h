@@ -146,7 +146,7 @@ AITC_FN uint8_t float_to_float8_e8m0(float x, RoundE8M0 round) {
   return uint8_t(code < 255 ? code : saturate ? 254u : 255u);
 }
 
-// One sign, two exponent bits (bias 1), one mantissa bit: 0 0.5 1 1.5 2 3 4 6. Beyond 6 it saturates.
+// One sign, two exponent bits (bias 1), one mantissa bit: 0 0.5 1 1.5 2 3 4 6. Beyond 6 it saturates; NaN, which it lacks, becomes -0.
 AITC_FN float float4_e2m1_to_float(uint8_t bits) {
   const uint32_t code = bits & 7, sign = uint32_t(bits & 8) << 28;
   const uint32_t magnitude = code < 2 ? float_bits(0.5f * float(int(code))) : (code << 22) + (126u << 23);
@@ -155,6 +155,7 @@ AITC_FN float float4_e2m1_to_float(uint8_t bits) {
 AITC_FN uint8_t float_to_float4_e2m1(float x) {
   const uint32_t sign = float_bits(x) >> 28 & 8u;
   const float a = bits_float(float_bits(x) & 0x7fffffffu);
+  if (a != a) return 8;
   // Halfway points, each to the even neighbour.
   const uint32_t code = a <= 0.25f ? 0 : a < 0.75f ? 1 : a <= 1.25f ? 2 : a < 1.75f ? 3 : a <= 2.5f ? 4 : a < 3.5f ? 5 : a <= 5.0f ? 6 : 7;
   return uint8_t(sign | code);

@@ -36,17 +36,17 @@ template <class I, class N> AITC_FN N wrap_index(I i, N n) {
   const I j = i < 0 ? I(i + I(n)) : i;
   return j < 0 ? N(0) : j >= I(n) ? N(n - 1) : N(j);
 }
-template <class N> AITC_FN N clamp_index(N i, N n) { return i < 0 ? N(0) : i >= n ? N(n - 1) : i; }
-template <class N> AITC_FN N reflect_index(N i, N n) {
+template <class I, class N> AITC_FN I clamp_index(I i, N n) { return i < 0 ? I(0) : i >= I(n) ? I(n - 1) : i; }
+template <class I, class N> AITC_FN I reflect_index(I i, N n) {
   if (n == 1) return 0;
-  const N period = 2 * (n - 1);
-  N j = i % period;
+  const I period = 2 * (I(n) - 1);
+  I j = i % period;
   j = j < 0 ? j + period : j;
-  return j < n ? j : period - j;
+  return j < I(n) ? j : period - j;
 }
-template <class N> AITC_FN N wrap_around_index(N i, N n) {
-  const N j = i % n;
-  return j < 0 ? j + n : j;
+template <class I, class N> AITC_FN I wrap_around_index(I i, N n) {
+  const I j = i % I(n);
+  return j < 0 ? j + I(n) : j;
 }
 
 // Rounds half to even and clamps to the integers of T.
