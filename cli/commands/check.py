@@ -36,6 +36,8 @@ def command(models: tuple[Path, ...], as_json: bool, verbose: bool, quiet: bool,
         try:
             with Display(quiet or not verbose, verbose) as display:
                 result = compile(model, options, display)
+        except (OSError, MemoryError):
+            raise  # of this machine, not of the model
         except Exception as error:
             problems = error.diagnostics if isinstance(error, AitcError) else (defect(error, verbose),)
             exit_code = error.exit_code if isinstance(error, AitcError) else Exit.INTERNAL
