@@ -116,7 +116,7 @@ class AttentionSm80(k.Kernel):
     def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionTile]:
         D = max(problem.D, problem.DV)
         tiles = (
-            [AttentionTile(64, 64, 4), AttentionTile(128, 64, 8), AttentionTile(16, 64, 1), AttentionTile(32, 64, 2)]
+            [AttentionTile(64, 64, 4), AttentionTile(128, 64, 4), AttentionTile(16, 64, 1), AttentionTile(32, 64, 2)]
             if D <= 64
             else []
         )

@@ -122,7 +122,7 @@ def conv_us(
     pixels_in = hint(product((problem.N, *problem.input)))
     traffic = float(elem_bytes) * problem.group * (pixels_in * problem.C + M * problem.K + K * problem.K)
     return product_us(
-        problem.group, M, problem.K, K, config.BM, config.BN, config.BK, config.threads, smem, traffic, rate, target
+        problem.group, M, problem.K, K, config.BM, config.BN, config.step, config.threads, smem, traffic, rate, target
     )
 
 

@@ -48,7 +48,7 @@ class GemmCdna(k.Kernel):
         traffic = float(size * batch * (M * K + K * N + M * N))
         smem = config.smem_bytes(size)
         return product_us(
-            batch, M, N, K, config.BM, config.BN, config.BK, config.threads, smem, traffic, target.tflops[rate], target
+            batch, M, N, K, config.BM, config.BN, config.step, config.threads, smem, traffic, target.tflops[rate], target
         )
 
     def build(

@@ -46,7 +46,7 @@ class GemmSimt(k.Kernel):
             K,
             config.BM,
             config.BN,
-            config.BK,
+            config.step,
             config.threads,
             config.smem_bytes(acc),
             traffic,

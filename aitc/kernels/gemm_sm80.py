@@ -56,7 +56,7 @@ class GemmSm80(k.Kernel):
             K,
             config.BM,
             config.BN,
-            config.BK,
+            config.step,
             config.threads,
             config.smem_bytes(size),
             traffic,

@@ -28,6 +28,11 @@ class Sm80Tile:
         return 32 * self.warps_m * self.warps_n * self.warps_k
 
     @property
+    def step(self) -> int:
+        """Depth of the contraction that a block takes at a time."""
+        return self.BK
+
+    @property
     def text(self) -> str:
         last = f", {self.warps_k}" if self.warps_k > 1 else ""
         return f"Tile<{self.BM}, {self.BN}, {self.BK}, {self.warps_m}, {self.warps_n}, {self.stages}{last}>"
@@ -40,12 +45,22 @@ class Sm80Tile:
 
 
 HALF_TILES = (
-    Sm80Tile(128, 256, 32, 2, 4, 3), Sm80Tile(128, 128, 32, 2, 2, 4), Sm80Tile(128, 64, 32, 2, 2, 4), Sm80Tile(64, 128, 32, 2, 2, 4),
-    Sm80Tile(64, 64, 64, 2, 2, 4), Sm80Tile(64, 64, 64, 2, 2, 3, 2), Sm80Tile(32, 64, 64, 1, 2, 4, 2), Sm80Tile(64, 32, 64, 2, 1, 4, 2),
-)  # fmt: skip
+    Sm80Tile(128, 128, 64, 2, 2, 3),
+    Sm80Tile(128, 96, 64, 2, 2, 3),
+    Sm80Tile(128, 128, 32, 2, 2, 4),
+    Sm80Tile(128, 64, 32, 2, 2, 4),
+    Sm80Tile(64, 64, 64, 2, 2, 4),
+    Sm80Tile(32, 64, 64, 1, 2, 4, 2),
+    Sm80Tile(32, 32, 64, 1, 1, 6, 4),
+    Sm80Tile(32, 32, 128, 1, 1, 4, 4),
+    Sm80Tile(16, 32, 128, 1, 1, 4, 8),
+)
 TF32_TILES = (
-    Sm80Tile(128, 128, 16, 2, 2, 4), Sm80Tile(128, 64, 16, 2, 2, 4), Sm80Tile(64, 128, 16, 2, 2, 4), Sm80Tile(64, 64, 32, 2, 2, 3),
-)  # fmt: skip
+    Sm80Tile(128, 128, 32, 2, 2, 3),
+    Sm80Tile(128, 128, 16, 2, 2, 4),
+    Sm80Tile(128, 64, 16, 2, 2, 4),
+    Sm80Tile(64, 64, 32, 2, 2, 4),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +79,11 @@ class CdnaTile:
     @property
     def threads(self) -> int:
         return 64 * self.warps_m * self.warps_n
+
+    @property
+    def step(self) -> int:
+        """Depth of the contraction that a block takes at a time."""
+        return self.BK
 
     @property
     def text(self) -> str:
@@ -85,34 +105,44 @@ CDNA_FLOAT_TILES = (CdnaTile(128, 128, 16, 2, 2), CdnaTile(64, 64, 32, 2, 2))
 
 @dataclass(frozen=True, slots=True)
 class SimtTile:
-    """``SimtTile<BM, BN, BK, TM, TN>`` of include/aitc/gpu/simt.h."""
+    """``SimtTile<BM, BN, BK, TM, TN, split>`` of include/aitc/gpu/simt.h."""
 
     BM: int
     BN: int
     BK: int
     TM: int
     TN: int
+    split: int = 1
 
     def __str__(self) -> str:
-        return f"{self.BM}x{self.BN}x{self.BK}_t{self.TM}x{self.TN}"
+        return f"{self.BM}x{self.BN}x{self.BK}_t{self.TM}x{self.TN}_{self.split}"
 
     @property
     def threads(self) -> int:
-        return (self.BM // self.TM) * (self.BN // self.TN)
+        return (self.BM // self.TM) * (self.BN // self.TN) * self.split
+
+    @property
+    def step(self) -> int:
+        """Depth of the contraction that a block takes at a time."""
+        return self.BK * self.split
 
     @property
     def text(self) -> str:
-        return f"SimtTile<{self.BM}, {self.BN}, {self.BK}, {self.TM}, {self.TN}>"
+        last = f", {self.split}" if self.split > 1 else ""
+        return f"SimtTile<{self.BM}, {self.BN}, {self.BK}, {self.TM}, {self.TN}{last}>"
 
     def smem_bytes(self, acc_bytes: int) -> int:
-        return 2 * self.BK * (self.BM + 4 + self.BN + 4) * acc_bytes
+        """Dynamic shared memory, the formula at the top of simt.h."""
+        rings = self.split * 2 * self.BK * (self.BM + 4 + self.BN + 4)
+        return max(rings, (self.split - 1) * self.BM * self.BN) * acc_bytes
 
 
 SIMT_TILES = (
     SimtTile(128, 128, 8, 8, 8),
+    SimtTile(64, 64, 16, 8, 8, 4),
+    SimtTile(32, 32, 16, 4, 4, 4),
+    SimtTile(128, 64, 8, 8, 4),
     SimtTile(64, 64, 16, 4, 4),
-    SimtTile(32, 32, 16, 2, 2),
-    SimtTile(16, 64, 16, 1, 4),
 )
 SIMT_TILES_DOUBLE = (SimtTile(64, 64, 8, 4, 4), SimtTile(32, 32, 16, 2, 2))
 
