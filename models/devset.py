@@ -42,7 +42,7 @@ class DevModel:
     dims     a typical value for each dimension the file leaves open (names of our own where the file has none)
     others   further values worth running (dynamic shapes): each overrides some of `dims`
     extra    more files of the wheel that have to lie beside it (external data, word lists)
-    compare  "close": element by element. "sets": rows are near-tied candidates, compare them as sets
+    tolerance  by how much of an output's largest value a right float32 result may differ from another runtime's
     needs    operators beyond a plain network, said here so that a test can be skipped by name
     """
 
@@ -53,7 +53,7 @@ class DevModel:
     dims: Mapping[str, int] = field(default_factory=dict)
     others: tuple[Mapping[str, int], ...] = ()
     extra: tuple[str, ...] = ()
-    compare: str = "close"
+    tolerance: float = 2e-3
     needs: tuple[str, ...] = ()
 
     def make_inputs(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
@@ -180,6 +180,7 @@ MODELS: tuple[DevModel, ...] = (
         "ddddocr/common_old.onnx",
         (Input("input1", (1, 1, 64, "image_width"), kind="text", low=-1),),
         {"image_width": 160},
+        tolerance=0.03,  # activations are rounded to 8 bits on the way: 1e-7 turns into a whole step
         needs=("ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeLSTM", "MatMulInteger"),
     ),
     DevModel(

@@ -29,7 +29,7 @@ def fetched(name: str) -> Path:
 def test_compiles_and_agrees(model: devset.DevModel, tmp_path: Path) -> None:
     path = fetched(model.name)
     compile_for_cpu(path, tmp_path / "out", model.shapes())
-    compare(tmp_path / "out", path, [model.make_inputs()])
+    compare(tmp_path / "out", path, [model.make_inputs()], model.tolerance)
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v1", "densenet121"])
