@@ -145,10 +145,23 @@ AITC_KERNEL(64) void AITC_ENTRY(scale)(float* x, int n) {
 def test_runtime_replays_graphs_and_reports_errors(tmp_path: Path) -> None:
     """A recorded launch keeps its arguments; what the emulator says of a kernel is the runtime's error text."""
     (tmp_path / "scale.cu").write_text(KERNEL)
-    nvcc = [TOOLKIT / "bin" / "nvcc", "-fatbin", "-gencode=arch=compute_80,code=sm_80", "-I", emulator.INCLUDES[0]]
+    nvcc: list[str | Path] = [
+        TOOLKIT / "bin" / "nvcc",
+        "-fatbin",
+        "-gencode=arch=compute_80,code=sm_80",
+        "-I",
+        emulator.INCLUDES[0],
+    ]
     subprocess.run([*nvcc, "-o", tmp_path / "scale.fatbin", tmp_path / "scale.cu"], check=True)
     (tmp_path / "host.cpp").write_text(HOST)
-    compile_host = ["g++", "-std=c++17", f"-I{TOOLKIT / 'include'}", tmp_path / "host.cpp", "-o", tmp_path / "host"]
+    compile_host: list[str | Path] = [
+        "g++",
+        "-std=c++17",
+        f"-I{TOOLKIT / 'include'}",
+        tmp_path / "host.cpp",
+        "-o",
+        tmp_path / "host",
+    ]
     subprocess.run([*compile_host, "-pthread"], check=True)
 
     def run(threads: int) -> tuple[int, str]:
@@ -168,7 +181,13 @@ def test_runtime_replays_graphs_and_reports_errors(tmp_path: Path) -> None:
 def test_programmatic_dependent_launch(order: str, tmp_path: Path) -> None:
     """A kernel that reads before it waits for the one before it gets what is old; one that never waits is an error."""
     (tmp_path / "k.cu").write_text(OVERLAPPING)
-    nvcc = [TOOLKIT / "bin" / "nvcc", "-fatbin", "-gencode=arch=compute_90a,code=sm_90a", "-I", emulator.INCLUDES[0]]
+    nvcc: list[str | Path] = [
+        TOOLKIT / "bin" / "nvcc",
+        "-fatbin",
+        "-gencode=arch=compute_90a,code=sm_90a",
+        "-I",
+        emulator.INCLUDES[0],
+    ]
     subprocess.run([*nvcc, "-o", tmp_path / "k.fatbin", tmp_path / "k.cu"], check=True)
     host = emulator.compile_text(OVERLAP, ("-std=c++17", f"-I{TOOLKIT / 'include'}", "-pthread"), "")
     env = {**os.environ, "AITC_EMULATOR_ORDER": order}

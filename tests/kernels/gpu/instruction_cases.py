@@ -156,16 +156,19 @@ def _tma_tiled() -> Iterator[Problem]:
 
 
 def _tma_im2col() -> Iterator[Problem]:
-    for (n, h, w, c), (r_, s_), stride, pad, dilation in (((2, 7, 9, 64), (3, 3), 1, 1, 1), ((3, 8, 6, 72), (3, 3), 2, 1, 1), ((2, 10, 11, 24), (5, 3), 1, 2, 2)):
+    windows = (((2, 7, 9, 64), (3, 3), 1, 1, 1), ((3, 8, 6, 72), (3, 3), 2, 1, 1), ((2, 10, 11, 24), (5, 3), 1, 2, 2))
+    for (n, h, w, c), (r_, s_), stride, pad, dilation in windows:
         p = (h + 2 * pad - (r_ - 1) * dilation - 1) // stride + 1
         q = (w + 2 * pad - (s_ - 1) * dilation - 1) // stride + 1
         x = (np.arange(n * h * w * c) % 2039 + 1).reshape(n, h, w, c).astype(np.float64)
         upper = (pad - (s_ - 1) * dilation, pad - (r_ - 1) * dilation)
-        map_ = Map(0, of=0, sizes=(c, w, h, n), strides=(2 * c, 2 * c * w, 2 * c * w * h), steps=(1, stride, stride, 1), im2col=((-pad, -pad), upper, 64, 32))
+        strides, corners = (2 * c, 2 * c * w, 2 * c * w * h), ((-pad, -pad), upper, 64, 32)
+        map_ = Map(0, of=0, sizes=(c, w, h, n), strides=strides, steps=(1, stride, stride, 1), im2col=corners)
         for m, r, s, first in ((0, 0, 0, 0), (q + 3, r_ - 1, 1, 0), (n * p * q - 20, 1, s_ - 1, (c - 1) // 64 * 64)):
             rows = np.zeros((32, 64))
             for i in range(32):
-                image, line, place = (m + i) // q // p, (m + i) // q % p * stride - pad + r * dilation, (m + i) % q * stride - pad + s * dilation
+                image, line, place = (m + i) // q // p, (m + i) // q % p * stride - pad, (m + i) % q * stride - pad
+                line, place = line + r * dilation, place + s * dilation
                 if image < n and 0 <= line < h and 0 <= place < w:
                     channels = x[image, line, place, first : first + 64]
                     rows[i, : len(channels)] = channels
