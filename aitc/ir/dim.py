@@ -608,4 +608,7 @@ def _c_atom(a: Atom, name: Callable[[Symbol], str]) -> str:
 
 def _c_operand(d: Dim, name: Callable[[Symbol], str]) -> str:
     text = c_expr(d, name)
-    return text if isinstance(d, int) or as_symbol(d) or (text.startswith("(") and len(d.terms) == 1 and not d.const and d.terms[0][1] == 1 and len(d.terms[0][0]) == 1) else f"({text})"
+    if isinstance(d, int) or as_symbol(d):
+        return text
+    one_atom = len(d.terms) == 1 and not d.const and d.terms[0][1] == 1 and len(d.terms[0][0]) == 1
+    return text if text.startswith("(") and one_atom else f"({text})"

@@ -157,7 +157,8 @@ class ConvSm90(k.Kernel):
         c_type = root.type.dtype.c
         structs: list[tuple[str, ...]] = []
         if stride is not None:
-            pixels = k.MapSpec("map_x", form.root, form.offset, (p.C, p.pixels, 1), (mul(stride, 2), mul(mul(stride, p.pixels), 2)), (64, slice_a, 1), (1, 1, 1))
+            flat, box = (mul(stride, 2), mul(mul(stride, p.pixels), 2)), (64, slice_a, 1)
+            pixels = k.MapSpec("map_x", form.root, form.offset, (p.C, p.pixels, 1), flat, box, (1, 1, 1))
             filters = k.MapSpec("map_w", root, 0, (p.C, p.K, 1), (p.C * 2, p.K * p.C * 2), (64, slice_b, 1), (1, 1, 1))
             operands = [f"MatrixSm90<{c_type}, false, false, {constant}>{{&{name}}}" for name, constant in (("map_x", "false"), ("map_w", "true"))]
         else:

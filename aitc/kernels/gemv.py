@@ -66,7 +66,7 @@ class Gemv(k.Kernel):
         if isinstance(form, k.No):
             return form
         half = form.dtype.name in ("f16", "bf16") and "mma_sm80" in target.features
-        if not isinstance(form.M, int) or not isinstance(form.K, int) or form.M > (4 if half else ROWS):
+        if not isinstance(form.M, int) or not isinstance(form.K, int) or (4 if half else ROWS) < form.M:
             return k.No("more than a few rows")
         if any(v is not None and v.type.dtype != form.dtype for v in group.anchor.inputs):
             return k.No("operands of two types")

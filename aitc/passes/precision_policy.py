@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Mapping
 
 import ml_dtypes
-import ml_dtypes
 import numpy as np
 
 from aitc.errors import AitcError, Diagnostic, Exit

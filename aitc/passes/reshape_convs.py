@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from aitc.ir.builder import Builder
@@ -46,7 +48,7 @@ def _patches(b: Builder, node: Node, w: np.ndarray) -> Value:
 
 def _match_few(node: Node) -> Outcome:
     w = _plain(node)
-    if w is None or w.shape[1] not in (1, 2, 3) or product(w.shape[2:]) < 9 or node.input.type.rank < 4:
+    if w is None or w.shape[1] not in (1, 2, 3) or math.prod(w.shape[2:]) < 9 or node.input.type.rank < 4:
         return None
     return Match((), w)
 

@@ -146,7 +146,7 @@ def _loop(node: Node, control: Control) -> None:
     number = b.op("Dims", content=(Sum((((counter,), 1),)),), shape=iteration.shape, dtype=I64)
     always = body.outputs[0] is condition or bool(_known(body.outputs[0]))
     _replace_input(body, iteration, number, b.made)
-    true = b.constant(np.full(condition.shape, True))  # type: ignore[arg-type]
+    true = b.constant(np.full(condition.shape, True))
     _replace_input(body, condition, true, [])
     del body.inputs[:2]
     if always:

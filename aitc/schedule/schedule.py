@@ -13,7 +13,6 @@ import numpy as np
 from aitc.ir.dim import Dim, Sum, product, transform
 from aitc.ir.graph import Graph, Value
 from aitc.kernels.functor import Line, dim_name
-from aitc.kernels.group import Group
 from aitc.kernels.kernel import KERNELS, No
 from aitc.registry import load
 from aitc.schedule import memory
@@ -273,7 +272,12 @@ class _Planner:
         for spec in d.scratch:
             args.append(PointerArg(spec.parameter, spec.c_type, self.scratch_of[n, spec.parameter], 0, False))
         for m in d.maps:
-            args.append(TensorMapArg(m.parameter, m.root.type.dtype, placed[id(m.root)], m.offset, m.sizes, m.strides, m.box, m.element_strides, m.swizzle, m.im2col))
+            args.append(
+                TensorMapArg(
+                    m.parameter, m.root.type.dtype, placed[id(m.root)], m.offset, m.sizes, m.strides, m.box, m.element_strides,
+                    m.swizzle, m.im2col,
+                )
+            )  # fmt: skip
         args += [DimArg(dim_name(name), Sum((((sym,), 1),))) for name, sym in d.parameters.dims.items()]
         by_name = {a.parameter: a for a in args}
         ordered = tuple(by_name[_parameter_name(p)] for p in d.context.parameters)

@@ -82,8 +82,9 @@ def test_dumped_graphs_parse_back(built: Path) -> None:
     from aitc.ir.text import from_text, to_text
 
     registry.load("aitc.ops")
-    text = (built / "dump" / "01-import.txt").read_text()
-    assert to_text(from_text(text)) == text
+    for stage in ("01-import", "02-simplify", "03-fuse", "04-layout"):
+        text = (built / "dump" / f"{stage}.txt").read_text()
+        assert to_text(from_text(text)) == text
 
 
 def test_no_absolute_path_and_nothing_of_the_moment_in_the_sources(built: Path) -> None:

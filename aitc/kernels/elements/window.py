@@ -139,7 +139,8 @@ def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         roi = f", {a.roi[axis]!r}f, {a.roi[v.type.rank + axis]!r}f" if a.coordinates == "tf_crop_and_resize" else ""
         code.emit(
             f"const ResizeAxis<ResizeMode::{a.mode}, ResizeCoordinates::{a.coordinates}, ResizeNearest::{a.nearest}, {str(a.antialias).lower()}, "
-            f"{str(a.exclude_outside).lower()}> {name}({code.c(index[axis], element=varies)}, {code.c(size_in)}, {code.c(size_out)}, {ratio}, {a.cubic_a!r}f{roi});",
+            f"{str(a.exclude_outside).lower()}> {name}({code.c(index[axis], element=varies)}, {code.c(size_in)}, "
+            f"{code.c(size_out)}, {ratio}, {a.cubic_a!r}f{roi});",
             not varies, note(node),
         )  # fmt: skip
         top = upper(size_in)

@@ -8,7 +8,7 @@ import numpy as np
 
 from .conv_cases import reference
 from .gemm_cases import largest_power, zeros
-from .gemm_sm90_cases import SplitTile, Sm90Tile
+from .gemm_sm90_cases import Sm90Tile, SplitTile
 from .problem import CTYPES, Input, Map, Output, Problem, Scalar, rounded
 
 Pair = tuple[int, int]

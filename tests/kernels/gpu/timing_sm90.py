@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import attention_sm90_cases, gemm_sm90_cases
-from .gemm_sm90_cases import SplitTile, Sm90Tile
+from .gemm_sm90_cases import Sm90Tile, SplitTile
 from .timing import Race
 
 T, K = Sm90Tile, SplitTile

@@ -93,7 +93,7 @@ def convolution(channels: int, filters: int, side: int, window: int, stride: int
 
 def test_pixels_are_gathered_by_the_copy_engine() -> None:
     plan = convolution(64, 64, 14, 3, 2, 1)
-    launch = next(n for n, l in enumerate(plan.launches) if "conv_sm90" in l.name)
+    launch = next(n for n, x in enumerate(plan.launches) if "conv_sm90" in x.name)
     columns = maps(plan, launch)["map_x"].im2col
     assert columns is not None
     lower, upper, channels, _ = columns
