@@ -54,7 +54,7 @@ class AttentionTile:
         scores, probabilities, output = self.BN // 2, self.BN // 4, p.DV // 2
         needs = max(scores + 24, probabilities + output + 24) if self.single else scores + probabilities + output + 30
         room = smem_bytes // self.blocks - (1024 if self.blocks > 1 else 0)
-        return self.smem_bytes(p.D, p.DV) <= room and needs + (0 if p.mask == "none" else 16) <= budget
+        return self.smem_bytes(p.D, p.DV) <= room and needs + (16 if p.mask != "none" and self.groups == 1 else 0) <= budget
 
     def text(self, p: AttentionProblem) -> str:
         single = str(self.single).lower()
@@ -79,7 +79,7 @@ def preferred(p: AttentionProblem, target: Target) -> str:
         if queries >= 1024:
             return str(AttentionTile(BN, 3, 1, 1, True))
         return str(AttentionTile(BN, 1, 1, 3 if BN <= 128 and D <= 64 and p.mask == "none" else 2, True))
-    if tiles <= 2 * target.units:
+    if 2 * tiles <= 3 * target.units:
         return "g1n128s2b2" if D <= 64 else "g1n64s2b2"
     if p.causal and D > 64:
         return "g2n176s2b1" if keys >= 4096 else "g2n128s2b1"

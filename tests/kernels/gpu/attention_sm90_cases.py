@@ -126,6 +126,8 @@ def cases() -> Iterator[Problem]:
     yield attention(whole, 2, 2, 128, 128, 64, blocks=1, packed=True)
     yield attention(whole, 2, 2, 101, 77, 64, mask="row", returns=False)
     yield attention((208, 1, 1, 2, True), 1, 2, 197, 197, 64, packed=True)
+    yield attention((80, 3, 1, 1, True), 1, 2, 300, 77, 40, blocks=1)
+    yield attention((208, 2, 1, 1, True), 1, 2, 197, 197, 64)
     yield attention(one, 2, 4, 33, 98, 32, kv_heads=2, mask="row")
     yield attention(one, 1, 4, 31, 64, 128, kv_heads=1, mask="full", causal=True)
     yield attention(two, 1, 2, 77, 77, 64, packed=True, mask="full")
