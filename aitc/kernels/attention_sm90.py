@@ -50,7 +50,8 @@ class AttentionTile:
 
     def fits(self, p: AttentionProblem, smem_bytes: int) -> bool:
         """Whether shared memory holds it, and a thread's registers hold scores, probabilities and output."""
-        budget = {1: min(255, 65536 // (self.blocks * self.threads) // 8 * 8), 2: 240, 3: 160}[self.groups]
+        quarter = -(-self.blocks * self.threads // 128)  # warps on a quarter of a multiprocessor, which has 16384 registers
+        budget = {1: min(255, 512 // quarter // 8 * 8), 2: 240, 3: 160}[self.groups]
         scores, probabilities, output = self.BN // 2, self.BN // 4, p.DV // 2
         needs = max(scores + 24, probabilities + output + 24) if self.single else scores + probabilities + output + 30
         room = smem_bytes // self.blocks - (1024 if self.blocks > 1 else 0)
