@@ -17,6 +17,9 @@ from .problem import Output, Problem, initial_bytes, judge
 
 PICK = {
     "gemm_sm80": 13,
+    "gemm_sm90": 19,
+    "conv_sm90": 7,
+    "attention_sm90": 8,
     "gemm_simt": 23,
     "gemv": 17,
     "conv_sm80": 8,
