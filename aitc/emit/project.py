@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aitc.emit.host import WIDTH, KernelView, LaunchView, PlaceView, PortView, SymbolView, Writer, host_parameter
-from aitc.emit.steps import StepWriter
 from aitc.emit.render import c_string, comment, read_template_file, render, template_root
+from aitc.emit.steps import StepWriter
 from aitc.schedule.plan import KernelSource, Plan
 from aitc.targets.target import Target, find_target
 

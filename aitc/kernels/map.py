@@ -86,8 +86,9 @@ class Map(k.Kernel):
         count = parameters_count = problem.elems
         shape = k.shape_members(parameters, count=count)
         call = (f"for_each<Body::width>(shape.count, Body{{{', '.join(body.initializers)}}});",)
+        resize = ("aitc/generic/resize.h",) if any(n.op.name == "Resize" for n in group.nodes) else ()
         context = k.Context(
-            entry="", banner=k.banner(group), headers=("aitc/generic/map.h", "aitc/generic/element.h"),
+            entry="", banner=k.banner(group), headers=("aitc/generic/map.h", "aitc/generic/element.h", *resize),
             index_type=k.index_type(parameters_count, *(product(storage(v).root.shape) for v in group.inputs)),
             shape=shape, functors=(body,), structs=(), parameters=k.entry_parameters(parameters), threads=THREADS, call=call,
         )  # fmt: skip

@@ -118,6 +118,7 @@ def max_pool_indices(code: FunctorBuilder, node: Node, v: Value, index: Index) -
 def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     """Nearest and linear sampling axis by axis; whole-number upsampling of nearest is an index division."""
     a, x = node.attrs, node.input
+    given_scales, given_roi = (*node.inputs[1:3], None, None)[:2]  # those that only the data decides
     dtype = v.type.dtype
     taps: list[tuple[int, str]] = []
     source: list[Dim] = list(index)
@@ -126,9 +127,10 @@ def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     element_any = False
     for axis in range(v.type.rank):
         size_in, size_out, scale = x.shape[axis], v.shape[axis], a.scales[axis]
-        if size_in == size_out and (scale in (0, 1) or not scale) and a.coordinates != "tf_crop_and_resize":
+        same = size_in == size_out and (scale in (0, 1) or not scale) and given_scales is None
+        if same and a.coordinates != "tf_crop_and_resize":
             continue
-        factor = _whole_factor(a, size_in, size_out, scale)
+        factor = None if given_scales is not None else _whole_factor(a, size_in, size_out, scale)
         if factor is not None:
             source[axis] = floordiv(index[axis], factor)
             continue
@@ -136,7 +138,13 @@ def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         element_any = element_any or varies
         name = code.fresh("z")
         ratio = repr(float(scale)) + "f" if scale else f"float({code.c(size_out)}) / float({code.c(size_in)})"
-        roi = f", {a.roi[axis]!r}f, {a.roi[v.type.rank + axis]!r}f" if a.coordinates == "tf_crop_and_resize" else ""
+        if given_scales is not None:
+            ratio = f"float({code.value(given_scales, (axis,)).text})"
+        roi = ""
+        if a.coordinates == "tf_crop_and_resize" and given_roi is not None:
+            roi = "".join(f", float({code.value(given_roi, (place,)).text})" for place in (axis, v.type.rank + axis))
+        elif a.coordinates == "tf_crop_and_resize":
+            roi = f", {a.roi[axis]!r}f, {a.roi[v.type.rank + axis]!r}f"
         code.emit(
             f"const ResizeAxis<ResizeMode::{a.mode}, ResizeCoordinates::{a.coordinates}, ResizeNearest::{a.nearest}, {str(a.antialias).lower()}, "
             f"{str(a.exclude_outside).lower()}> {name}({code.c(index[axis], element=varies)}, {code.c(size_in)}, "
