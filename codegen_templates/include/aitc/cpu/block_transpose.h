@@ -33,22 +33,42 @@ struct TransposeUnit<8> {
   static constexpr int lanes = AITC_VECTOR_BYTES / 8;
 };
 
+// Half of what a stage makes of two rows, a and b: their elements whose number has no bit `Step` (Odd: has it), those of b moved to
+// where a's others were.
+#if defined(__clang__)
+template <int... J>
+struct Numbers {};
+template <typename, int... J>
+struct NumberList {
+  using type = Numbers<J...>;
+};
+template <int L, int Step, bool Odd, typename V, int... J>
+AITC_FN V exchange(V a, V b, Numbers<J...>) {
+  return __builtin_shufflevector(a, b, (Odd ? (J & Step ? L + J : J + Step) : (J & Step ? L + J - Step : J))...);
+}
+template <typename U, int L, int Step, bool Odd>
+AITC_FN simd_t<U, L> exchange(simd_t<U, L> a, simd_t<U, L> b) {
+  return exchange<L, Step, Odd>(a, b, typename __make_integer_seq<NumberList, int, L>::type{});
+}
+#else
+template <typename U, int L, int Step, bool Odd>
+AITC_FN simd_t<U, L> exchange(simd_t<U, L> a, simd_t<U, L> b) {
+  simd_t<U, L> from;
+  AITC_UNROLL_ALL
+  for (int j = 0; j < L; ++j) from[j] = U(Odd ? (j & Step ? L + j : j + Step) : (j & Step ? L + j - Step : j));
+  return __builtin_shuffle(a, b, from);
+}
+#endif
+
 // One stage of the transpose: exchanges the off-diagonal Step x Step blocks of each 2 Step x 2 Step block.
 template <typename U, int L, int Step>
 AITC_FN void transpose_stage(simd_t<U, L> (&r)[L]) {
-  using V = simd_t<U, L>;
-  V low, high;
-  AITC_UNROLL_ALL
-  for (int j = 0; j < L; ++j) {
-    low[j] = U(j & Step ? L + j - Step : j);
-    high[j] = U(j & Step ? L + j : j + Step);
-  }
   AITC_UNROLL_ALL
   for (int i = 0; i < L; ++i) {
     if (i & Step) continue;
-    const V a = r[i], b = r[i + Step];
-    r[i] = __builtin_shuffle(a, b, low);
-    r[i + Step] = __builtin_shuffle(a, b, high);
+    const simd_t<U, L> a = r[i], b = r[i + Step];
+    r[i] = exchange<U, L, Step, false>(a, b);
+    r[i + Step] = exchange<U, L, Step, true>(a, b);
   }
   if constexpr (2 * Step < L) transpose_stage<U, L, 2 * Step>(r);
 }
@@ -64,7 +84,7 @@ AITC_FN void transpose_square(const T* src, int64_t src_stride, T* dst, int64_t 
 }
 
 template <typename T>
-__attribute__((noipa)) void transpose_block(int64_t rows, int64_t cols, const T* src, int64_t src_stride, T* dst, int64_t dst_stride) {
+AITC_OPAQUE void transpose_block(int64_t rows, int64_t cols, const T* src, int64_t src_stride, T* dst, int64_t dst_stride) {
   using U = typename TransposeUnit<sizeof(T)>::type;
   constexpr int L = TransposeUnit<sizeof(T)>::lanes;
   int64_t i = 0;

@@ -1,6 +1,6 @@
 // The cpu back end: what `platform.h` asks for, plus vectors, threads and scratch memory for the headers in cpu/.
 //
-// A kernel file is compiled once per instruction set, by gcc >= 9 or clang, with
+// A kernel file is compiled once per instruction set, by gcc >= 9 (or clang, whose code is slower), with
 //
 //   all      -std=c++17 -O3 -fPIC -fvisibility=hidden -fopenmp-simd -fno-math-errno -fno-trapping-math -ffp-contract=fast
 //   avx2     -DAITC_ISA=avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2
@@ -16,8 +16,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__clang__)
+#define AITC_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define AITC_OPAQUE __attribute__((noinline))
+#pragma clang diagnostic ignored "-Wpass-failed"   // a loop that may become vectors, but did not
+#else
+#define AITC_INDEPENDENT _Pragma("GCC ivdep")      // before a long loop of independent iterations
+#define AITC_OPAQUE __attribute__((noipa))         // a function compiled for itself, whatever its callers know
 // Loops for what is left over stay in the code where a size is known to leave nothing over; gcc warns of their impossible ends.
 #pragma GCC diagnostic ignored "-Waggressive-loop-optimizations"
+#endif
 
 #define AITC_GPU 0
 #define AITC_VECTOR_ALIGN 1
@@ -202,7 +210,7 @@ inline void for_each(int64_t count, const Body& body) {
   const int64_t vectors = count / V;
   parallel_for(vectors, grain, [&](int64_t begin, int64_t end) {
     const Body local = body;  // a copy that no store can alias: its members stay in registers
-#pragma GCC ivdep
+    AITC_INDEPENDENT
     for (int64_t i = begin; i < end; ++i) local.template operator()<V>(i * V);
   });
   if constexpr (V > 1) {

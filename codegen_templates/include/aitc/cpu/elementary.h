@@ -17,10 +17,10 @@ AITC_FN float copy_sign(float magnitude, float sign) {
 }
 
 // NaN if either is NaN, as ONNX's Max, Min and Relu want it.
-AITC_FN float m_max(float a, float b) { return (a > b) | (a != a) ? a : b; }
-AITC_FN float m_min(float a, float b) { return (a < b) | (a != a) ? a : b; }
-AITC_FN double m_max(double a, double b) { return (a > b) | (a != a) ? a : b; }
-AITC_FN double m_min(double a, double b) { return (a < b) | (a != a) ? a : b; }
+AITC_FN float m_max(float a, float b) { return ((a > b) | (a != a)) ? a : b; }
+AITC_FN float m_min(float a, float b) { return ((a < b) | (a != a)) ? a : b; }
+AITC_FN double m_max(double a, double b) { return ((a > b) | (a != a)) ? a : b; }
+AITC_FN double m_min(double a, double b) { return ((a < b) | (a != a)) ? a : b; }
 AITC_FN float m_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 AITC_FN float m_rcp(float x) { return 1.0f / x; }
 
