@@ -263,4 +263,4 @@ def test_interruption_leaves_nothing(tmp_path: Path, how: signal.Signals, second
     assert not (tmp_path / "sub" / "out").exists()
     assert {p.name for p in tmp_path.iterdir()} <= {"m.onnx", "sub", "cache", "tmp"}
     assert not list((tmp_path / "sub").glob("*"))
-    assert not list((tmp_path / "tmp").glob("*"))  # dot files there are onnxruntime's
+    assert not [p for p in (tmp_path / "tmp").iterdir() if not p.name.startswith(".")]  # dot files there are onnxruntime's
