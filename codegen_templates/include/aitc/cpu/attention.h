@@ -9,7 +9,8 @@
 //            decoding with a cache; read only if Causal)
 //   Q K V    using type (float, half_t, bfloat16_t); const type* base(int batch, int head) const; int64_t stride_row in elements between
 //            rows, static constexpr or a member; D is contiguous. `head` is Q's for Q and the shared one for K and V
-//   Mask     float operator()(int batch, int head, int row, int col) const: added to the scaled score, -infinity excludes the key; or NoMask{}
+//   Mask     float operator()(int batch, int head, int row, int col) const: added to the scaled score, -infinity excludes the key;
+//            or NoMask{}
 //   Store    static constexpr int width; operator()<V>(int batch, int head, int64_t row, int64_t d, const float (&acc)[V])
 //
 // A query that sees no key gives NaN, as softmax of -infinity everywhere does.
@@ -95,7 +96,8 @@ void pack_values(const T* base, int64_t stride, int64_t first, int64_t count, in
 }
 
 template <int R, int NV>
-AITC_FN void multiply_panels(const float* const* rows, int64_t length, const float* panels, int64_t cols, float* out, int64_t out_stride, int valid) {
+AITC_FN void multiply_panels(const float* const* rows, int64_t length, const float* panels, int64_t cols, float* out, int64_t out_stride,
+                             int valid) {
   constexpr int L = AITC_VECTOR_BYTES / 4, width = NV * L;
   alignas(64) float tile[R * width];  // (R,width)
   for (int64_t c = 0; c < cols; c += width) {
@@ -152,7 +154,8 @@ void attend(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& 
   parallel_for(pairs * chunks, pairs * queries * keys * (D + DV) < (1 << 18) ? pairs * chunks : 1, [&](int64_t begin, int64_t end) {
     const Mask mask = mask_functor;
     const Store store = store_functor;
-    const int64_t elems = block * D + block * DP + panel_width * D + chunk * (D + 16) + chunk * out_stride + R * score_stride + R * DP + 2 * chunk;
+    const int64_t elems = block * D + block * DP + panel_width * D + chunk * (D + 16) + chunk * out_stride + R * score_stride + R * DP +
+                          2 * chunk;
     float* memory = static_cast<float*>(scratch(2, size_t(elems) * sizeof(float)));
     float* key_panels = memory;                              // (block/32,D,32)
     float* value_panels = key_panels + block * D;            // (DP/32,block,32)

@@ -99,7 +99,8 @@ void gemm_strips(const Shape& shape, const A& a, const B& b, const Store& store)
 
     int64_t in_table = -1;
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t m_block = task % blocks.m_blocks, rest = task / blocks.m_blocks, group = rest % blocks.groups, batch = rest / blocks.groups;
+      const int64_t m_block = task % blocks.m_blocks, rest = task / blocks.m_blocks;
+      const int64_t group = rest % blocks.groups, batch = rest / blocks.groups;
       const int64_t row = m_block * blocks.m, rows = min_of(blocks.m, M - row);
       if (in_table != batch * blocks.m_blocks + m_block) {
         in_table = batch * blocks.m_blocks + m_block;

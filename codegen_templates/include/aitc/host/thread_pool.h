@@ -221,7 +221,8 @@ struct Scratch {
 
 }  // namespace host
 
-__attribute__((visibility("hidden"))) void parallel_for_raw(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) {
+__attribute__((visibility("hidden"))) void parallel_for_raw(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t),
+                                                            void* context) {
   host::pool().run(count, grain, body, context);
 }
 
