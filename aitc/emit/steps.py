@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from aitc.emit.host import Writer, dtype_enum
 from aitc.emit.render import c_string, comment
 from aitc.ir.dim import Dim, mul
-from aitc.schedule.plan import Branch, Give, Move, Place, Plan, ReadDims, Repeat, SetDims, Space, Step, Take
+from aitc.schedule.plan import Branch, Give, Move, Place, Plan, ReadDims, Repeat, Require, SetDims, Space, Step, Take
 
 INDENT = "  "
 
@@ -46,6 +46,9 @@ class StepWriter:
             return [f"{self.writer.variable(step.to)} = {self.writer.variable(step.source)};"]
         if isinstance(step, ReadDims):
             return self._read(step)
+        if isinstance(step, Require):
+            less, more = self.writer.expr(step.less), self.writer.expr(step.more)
+            return [f"require({less}, {more}, /*equal*/ {'true' if step.equal else 'false'}, {c_string(step.what)});"]
         if isinstance(step, SetDims):
             return self._set(step)
         if isinstance(step, Branch):

@@ -107,11 +107,13 @@ class Reduce(k.Kernel):
         )
         out: Value = node.output
         out_c = out.type.dtype.compute_c
-        empty_is_false = getattr(node.attrs, "function", "") == "any"  # the largest of no numbers is the lowest, which is true
         acc_type = "int64_t" if node.op.name == "ArgReduce" else c_type
+        acc = "acc[j]" if acc_type == out_c else f"{out_c}(acc[j])"
+        if getattr(node.attrs, "function", "") == "any":  # the largest of no numbers is the lowest, which is not 0
+            acc = "(acc[j] > 0)"
         store = store_functor(
             group, output_index(node, form), (form.k, form.row), parameters, storage, target, "int64_t row, int64_t",
-            acc="(acc[j] > 0)" if empty_is_false else "acc[j]" if acc_type == out_c else f"{out_c}(acc[j])", element=f"const {acc_type} (&acc)[V]", widest=1 if form.contiguous else 16,
+            acc=acc, element=f"const {acc_type} (&acc)[V]", widest=1 if form.contiguous else 16,
         )  # fmt: skip
         return load, store
 

@@ -195,6 +195,16 @@ class ReadDims:
 
 
 @dataclass(frozen=True, slots=True)
+class Require:
+    """``less`` must not be more than ``more`` (with ``equal``: must be as much), or the run ends with an error that begins with ``what``."""
+
+    less: Dim
+    more: Dim
+    equal: bool
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetDims:
     """``dims`` become ``values``, all at once."""
 
@@ -255,7 +265,7 @@ class Repeat:
     ends: tuple[SetDims, ...]
 
 
-Step = int | Take | Give | ReadDims | SetDims | Move | Branch | Repeat  # an integer is the launch of that number
+Step = int | Take | Give | ReadDims | Require | SetDims | Move | Branch | Repeat  # an integer is the launch of that number
 
 
 @dataclass(frozen=True, slots=True)

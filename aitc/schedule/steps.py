@@ -29,6 +29,7 @@ from aitc.schedule.plan import (
     Place,
     ReadDims,
     Repeat,
+    Require,
     SetDims,
     Space,
     Stacked,
@@ -120,6 +121,7 @@ class StepPlanner:
         self.late_outputs: set[str] = set()
         self.scratch_of: dict[tuple[int, str], str] = {}  # (id of the scheduled group, parameter)
         self.index: dict[int, int] = {}  # id of the scheduled group -> launch
+        self.read: set[str] = set()  # late dims that have been read so far
 
     # --- buffers
     def is_late(self, v: Value) -> bool:
@@ -185,15 +187,30 @@ class StepPlanner:
         for n, s in enumerate(block.scheduled):
             assigned = {self.buffer_of[id(o)] for o in s.host.outputs if id(o) in self.buffer_of} if s.host is not None else set()
             out += [Take(b) for b, first in block.first.items() if first == n and b not in assigned]
-            out += self._host(s.host, s) if s.host is not None else [self.index[id(s)]]
+            out += self._host(s.host, s, block) if s.host is not None else [self.index[id(s)]]
             out += [Give(b) for b, last in block.last.items() if last == n and b not in block.handed]
         return tuple(out)
 
-    def _host(self, node: Node, s: Scheduled) -> list[Step]:
+    def _required(self, graph: Graph, new: set[str]) -> list[Step]:
+        """What has to be true of dims that were read just now: shapes that views and TopK take from the data must fit what is there."""
+        found: list[Step] = []
+        for node in graph.nodes:
+            if node.op.name == "Reshape":
+                less, more, equal = product(node.output.shape), product(node.input.shape), True
+            elif node.op.name == "TopK":
+                less, more, equal = node.attrs.k, node.input.shape[node.attrs.axis], False
+            else:
+                continue
+            late = {s.name for d in (less, more) for s in symbols(d)} - self.known
+            if less != more and late & new and late <= self.read:
+                found.append(Require(less, more, equal, _spelled(node)))
+        return list(dict.fromkeys(found))
+
+    def _host(self, node: Node, s: Scheduled, block: Block) -> list[Step]:
         if node.op.name == "ReadDims":
             names = tuple(self._define(d) for d in node.attrs.dims)
-            loc = node.locs[0] if node.locs else None
-            return [ReadDims(self.at(node.input), names, f'{loc.op_type} "{loc.name}"' if loc else "a size")]
+            self.read |= set(names)
+            return [ReadDims(self.at(node.input), names, _spelled(node)), *self._required(block.graph, set(names))]
         if node.op.name == "If":
             then, otherwise = (
                 (*self.steps(body), *self._hand_over(node, body.graph.outputs)) for body in s.bodies
@@ -263,6 +280,11 @@ class StepPlanner:
 
     def _own(self, v: Value) -> str:
         return self.buffer_of[id(self.storage(v).root)]
+
+
+def _spelled(node: Node) -> str:
+    loc = node.locs[0] if node.locs else None
+    return f'{loc.op_type} "{loc.name}"' if loc else node.op.name
 
 
 def _bare(d: Dim) -> bool:
