@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from . import attention_cases, attention_sm90_cases, conv_cases, conv_sm90_cases, gemm_cases, gemm_sm90_cases, instruction_cases, map_cases, rowwise_cases
+from . import (
+    attention_cases,
+    attention_sm90_cases,
+    conv_cases,
+    conv_sm90_cases,
+    gemm_cases,
+    gemm_sm90_cases,
+    instruction_cases,
+    map_cases,
+    rowwise_cases,
+)
 from .problem import Problem
 
 GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
