@@ -113,6 +113,11 @@ class Stacks {
     }
     return stacks_[i];
   }
+  // Gives back all but the first `count`: each is two mappings, a process has about 65,000, and every kernel's library
+  // keeps stacks of its own.
+  void keep(size_t count) {
+    for (; stacks_.size() > count; stacks_.pop_back()) munmap(stacks_.back() - kGuard, kStack + kGuard);
+  }
 
  private:
   static constexpr size_t kGuard = 4096;

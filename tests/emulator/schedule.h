@@ -312,6 +312,7 @@ class Run {
     }
     running = before;
     delete fresh;
+    if (!nested) kept.stacks.keep(32);
     --depth;
   }
 
