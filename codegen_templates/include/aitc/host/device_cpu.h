@@ -63,6 +63,7 @@ inline const Kernels& choose_kernels() {
 #endif
   };
   const char* wanted = getenv("AITC_ISA");
+  if (wanted != nullptr && *wanted == 0) wanted = nullptr;
   std::string names;
   for (const Built& b : built) {
     if (isa_available(b.isa) && (wanted == nullptr || strcmp(wanted, isa_name(b.isa)) == 0)) return *b.kernels;
