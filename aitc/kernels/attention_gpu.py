@@ -94,6 +94,18 @@ def attention_us(p: AttentionProblem, BM: int, BN: int, threads: int, smem: int,
     return target.launch_us + waves * max(work * active / per_unit, 1.5 + 0.5 * steps)
 
 
+def short_heads(group: Group, storage: StorageOf) -> AttentionProblem | k.No:
+    """The problem, if the matrix units take it: 16-bit operands, heads of at most 256, no soft cap."""
+    assert group.anchor is not None
+    form = attention_form(group.anchor, storage)
+    if isinstance(form, k.No):
+        return form
+    p = form.problem
+    if p.dtype not in ("f16", "bf16") or max(p.D, p.DV) > 256 or p.softcap:
+        return k.No(f"{p.dtype} with heads of {p.D} and {p.DV}{', softcap' if p.softcap else ''}")
+    return p
+
+
 @k.register
 class AttentionSm80(k.Kernel):
     name = "attention_sm80"
@@ -104,14 +116,7 @@ class AttentionSm80(k.Kernel):
     doc = "attention on tensor cores by mma.sync: fp16 and bf16, head sizes up to 256"
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> AttentionProblem | k.No:
-        assert group.anchor is not None
-        form = attention_form(group.anchor, storage)
-        if isinstance(form, k.No):
-            return form
-        p = form.problem
-        if p.dtype not in ("f16", "bf16") or max(p.D, p.DV) > 256 or p.softcap:
-            return k.No(f"{p.dtype} with heads of {p.D} and {p.DV}{', softcap' if p.softcap else ''}")
-        return p
+        return short_heads(group, storage)
 
     def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionTile]:
         D = max(problem.D, problem.DV)
@@ -162,14 +167,7 @@ class AttentionCdna(k.Kernel):
     doc = "attention by MFMA: fp16 and bf16, head sizes up to 256; compiled and emulated, never timed on AMD hardware"
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> AttentionProblem | k.No:
-        assert group.anchor is not None
-        form = attention_form(group.anchor, storage)
-        if isinstance(form, k.No):
-            return form
-        p = form.problem
-        if p.dtype not in ("f16", "bf16") or max(p.D, p.DV) > 256 or p.softcap:
-            return k.No(f"{p.dtype} with heads of {p.D} and {p.DV}{', softcap' if p.softcap else ''}")
-        return p
+        return short_heads(group, storage)
 
     def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionCdnaTile]:
         tiles = (AttentionCdnaTile(64, 4), AttentionCdnaTile(32, 4), AttentionCdnaTile(64, 1), AttentionCdnaTile(32, 1))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from aitc.ir.dim import hint, product
+from aitc.ir.dim import product
 from aitc.ir.graph import Node
 from aitc.kernels import kernel as k
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
-from aitc.kernels.reduce import STATE_BYTES, RowProblem
-from aitc.kernels.rows import Rows, RowShape, row_shapes, row_type, row_us, rows_of, vector_for
+from aitc.kernels.reduce import STATE_BYTES, RowKernel, RowProblem
+from aitc.kernels.rows import Rows, RowShape, row_type, rows_of, vector_for
 from aitc.kernels.sites import load_functor, store_functor
 from aitc.targets.target import Target
 
@@ -28,7 +27,7 @@ def normalized_axes(node: Node) -> tuple[int, ...]:
 
 
 @k.register
-class Normalize(k.Kernel):
+class Normalize(RowKernel):
     name = "normalize"
     template = "kernel"
     anchors = frozenset({"Softmax", "LayerNormalization"})
@@ -51,14 +50,6 @@ class Normalize(k.Kernel):
             form.contiguous,
             k.nbytes([*group.inputs, *group.outputs]),
         )
-
-    def configs(self, problem: RowProblem, target: Target) -> Sequence[RowShape]:
-        if not target.gpu:
-            return (RowShape(),)
-        return row_shapes(problem.rows, problem.K, problem.contiguous, 8, target)
-
-    def score_us(self, problem: RowProblem, config: RowShape, target: Target) -> float:
-        return row_us(config, hint(problem.rows), hint(problem.K), hint(problem.bytes), problem.contiguous, target)
 
     def functors(
         self, group: Group, form: Rows, parameters: Parameters, storage: StorageOf, target: Target

@@ -56,8 +56,20 @@ def output_index(node: Node, form: Rows) -> Index:
     return tuple(i for a, i in enumerate(index) if node.attrs.keepdims or a not in axes)
 
 
+class RowKernel(k.Kernel):
+    """What kernels over rows share: how their work may be divided, and what that costs."""
+
+    def configs(self, problem: RowProblem, target: Target) -> Sequence[RowShape]:
+        if not target.gpu:
+            return (RowShape(),)
+        return row_shapes(problem.rows, problem.K, problem.contiguous, 8, target)
+
+    def score_us(self, problem: RowProblem, config: RowShape, target: Target) -> float:
+        return row_us(config, hint(problem.rows), hint(problem.K), hint(problem.bytes), problem.contiguous, target)
+
+
 @k.register
-class Reduce(k.Kernel):
+class Reduce(RowKernel):
     name = "reduce"
     template = "kernel"
     anchors = frozenset({"Reduce", "ArgReduce"})
@@ -79,14 +91,6 @@ class Reduce(k.Kernel):
             form.contiguous,
             k.nbytes([*group.inputs, *group.outputs]),
         )
-
-    def configs(self, problem: RowProblem, target: Target) -> Sequence[RowShape]:
-        if not target.gpu:
-            return (RowShape(),)
-        return row_shapes(problem.rows, problem.K, problem.contiguous, 8, target)
-
-    def score_us(self, problem: RowProblem, config: RowShape, target: Target) -> float:
-        return row_us(config, hint(problem.rows), hint(problem.K), hint(problem.bytes), problem.contiguous, target)
 
     def functors(
         self, group: Group, form: Rows, parameters: Parameters, storage: StorageOf, target: Target
