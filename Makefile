@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick golden lint bench bench-gpu export clean
+.PHONY: help install demo test quick fuzz golden lint bench bench-gpu export clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of:"
@@ -27,6 +27,9 @@ test: $(BIN)/.installed ## all tests that this machine can run
 
 quick: $(BIN)/.installed ## the tests without the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" tests
+
+fuzz: $(BIN)/.installed ## the property tests with fresh random examples: a failure prints how to reproduce it
+	AITC_TEST_FUZZ=1 $(BIN)/python -m pytest -n $(JOBS) tests/property
 
 golden: $(BIN)/.installed ## rewrite the expected texts of tests/golden: review the difference
 	$(BIN)/python -m pytest -q tests/golden --rewrite
