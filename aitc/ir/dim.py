@@ -354,12 +354,15 @@ def floordiv(a: Dim, b: Dim) -> Dim:
             return quotient
         if quotient != 0:
             return add(quotient, floordiv(remainder, b))
-        if isinstance(b, int) and isinstance(a, Sum) and a.const == 0 and len(a.terms) == 1:
-            (p, c), = a.terms  # (x // c1) // b = x // (c1 b)
-            if c == 1 and len(p) == 1 and isinstance(p[0], FloorDiv) and isinstance(p[0].b, int) and p[0].b > 0:
-                return floordiv(p[0].a, p[0].b * b)
-            if c == 1 and len(p) == 1 and isinstance(p[0], Mod) and isinstance(p[0].b, int) and p[0].b % b == 0:
-                return mod(floordiv(p[0].a, b), p[0].b // b)  # (x % (b c)) // b = (x // b) % c
+        if isinstance(a, Sum) and a.const == 0 and len(a.terms) == 1:
+            (p, c), = a.terms
+            inner = p[0] if c == 1 and len(p) == 1 else None
+            if isinstance(inner, FloorDiv) and bounds(inner.b)[0] > 0:
+                return floordiv(inner.a, mul(inner.b, b))  # (x // c) // b = x // (c b)
+            if isinstance(inner, Mod) and bounds(inner.b)[0] > 0:
+                whole = _exact(inner.b, b) if isinstance(b, Sum) else _whole(inner.b, b)
+                if whole is not None:
+                    return mod(floordiv(inner.a, b), whole)  # (x % (b c)) // b = (x // b) % c
         reduced = _reduce(a, b)
         if reduced is not None:
             return floordiv(reduced[0], reduced[1])
@@ -387,6 +390,12 @@ def _split(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     if isinstance(b, int):
         return add(q, a.const // b), add(r, a.const % b)
     return q, add(r, a.const)
+
+
+def _whole(a: Dim, n: int) -> Dim | None:
+    """``a / n`` where the coefficients of ``a`` are multiples of ``n``."""
+    quotient, remainder = _split(a, n)
+    return quotient if remainder == 0 else None
 
 
 def _content(b: Dim) -> int:
