@@ -1,4 +1,5 @@
-"""aitc beside ONNX Runtime on this machine's CPU, batch 1, both with the same number of threads, in one process.
+"""aitc beside ONNX Runtime on this machine's CPU, batch 1, both with the same number of threads, in turns, each in a
+process of its own as a service would run it.
 
 `python -m bench.cpu` needs the extra [models] (torch exports the networks once, into out/bench/models/).
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -20,34 +22,37 @@ DEFAULT = ("resnet50", "bert_base", "mobilenet_v3")
 BAR = 1.5  # times ONNX Runtime's latency
 
 
-def bench_one(name: str, calls: int, threads: int, out: Path) -> dict[str, object]:
-    """One row: both latencies, their ratio (below 1: aitc is faster), and how far the results are apart."""
-    import onnxruntime
-
+def aitc_call(folder: Path, feed: Mapping[str, np.ndarray]) -> Callable[[], list[np.ndarray]]:
     import aitc
 
-    path = full_model(name)
-    architecture = catalog.find(name)
-    from models.inputs import make_inputs
+    network, arrays = aitc.load(folder), list(feed.values())
+    return lambda: network(*arrays)
 
-    feed = make_inputs(architecture.inputs("full"), architecture.dims("full"), seed=1)
+
+def onnxruntime_call(path: Path, feed: Mapping[str, np.ndarray], threads: int) -> Callable[[], list[np.ndarray]]:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = {i.name: feed[i.name] for i in session.get_inputs()}
+    return lambda: session.run(None, dict(feed))
+
+
+def bench_one(name: str, calls: int, threads: int, out: Path) -> dict[str, object]:
+    """One row: both latencies, their ratio (below 1: aitc is faster), and how far the results are apart."""
+    from models.inputs import make_inputs
+
+    path = full_model(name)
+    architecture = catalog.find(name)
+    feed = make_inputs(architecture.inputs("full"), architecture.dims("full"), seed=1)
     compiled = compile_model(path, out / name, "cpu", "--no-verify")
-    network = aitc.load(compiled.folder)
-    ours, theirs = network(**feed), session.run(None, feed)
+    feed = {i: feed[i] for i in compiled.inputs()}
+    with (
+        measure.own_process(aitc_call, compiled.folder, feed) as (ours, aitc_sampler),
+        measure.own_process(onnxruntime_call, path, feed, threads) as (theirs, onnxruntime_sampler),
+    ):
+        figures = measure.in_turns({"aitc": aitc_sampler, "onnxruntime": onnxruntime_sampler}, calls, rounds=10)
     difference = max(float(np.abs(a - b).max() / max(1e-6, float(np.abs(b).max()))) for a, b in zip(ours, theirs))
-    arrays = list(feed.values())
-    figures = measure.in_turns(
-        {
-            "aitc": measure.wall(lambda: network(*arrays)),
-            "onnxruntime": measure.wall(lambda: session.run(None, feed)),
-        },
-        calls,
-        rounds=10,
-    )
     ratio, least = (figures["aitc"][key] / figures["onnxruntime"][key] for key in ("median_ms", "min_ms"))
     return {
         "model": name,

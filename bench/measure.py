@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
 
 Sampler = Callable[[int], Sequence[float]]  # how many calls -> seconds of each
 
@@ -47,3 +51,38 @@ def in_turns(contenders: Mapping[str, Sampler], calls: int, rounds: int = 5) -> 
             if turn:
                 seconds[name] += taken
     return {name: summary(taken) for name, taken in seconds.items()}
+
+
+def _serve(pipe: Connection, make: Callable[..., Callable[[], object]], arguments: tuple[object, ...]) -> None:
+    call = make(*arguments)
+    pipe.send(call())
+    sample = wall(call)
+    while (calls := pipe.recv()) is not None:
+        pipe.send(sample(calls))
+
+
+@contextmanager
+def own_process(
+    make: Callable[..., Callable[[], object]], *arguments: object
+) -> Iterator[tuple[Any, Sampler]]:
+    """What the callable of ``make(*arguments)`` returns, and samples of it: made and called in a process of its own, so
+    that the threads of one contender, which go on spinning for a while after a call, do not take the cores from the
+    next. EOFError if that process fails; its traceback is on stderr."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there, make, arguments), daemon=True)
+    process.start()
+    there.close()
+
+    def sample(calls: int) -> Sequence[float]:
+        here.send(calls)
+        seconds: Sequence[float] = here.recv()
+        return seconds
+
+    try:
+        yield here.recv(), sample
+        here.send(None)
+    finally:
+        here.close()
+        process.join(timeout=10)
+        process.kill()

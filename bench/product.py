@@ -28,6 +28,10 @@ class Compiled:
     cpu_seconds: float  # compilers included; what a busy machine does not stretch
     report: Mapping[str, Any] = field(repr=False)
 
+    def inputs(self) -> list[str]:
+        """Names of the inputs, in the graph's order."""
+        return [i["name"] for i in self.report["inputs"]]
+
     def sizes(self) -> dict[str, int]:
         """Launches, kernel files, and bytes of the arena and of the weights."""
         return {
