@@ -157,7 +157,10 @@ def slice_(b: Scope, x: Value, starts: Value, ends: Value, axes: Value | None, s
     ones = b.constant(np.ones(rank, np.int64))
     start = spread(b, starts, axes, b.constant(np.zeros(rank, np.int64)))
     end = spread(b, ends, axes, sizes)
-    step = ones if steps is None else spread(b, steps, axes, ones)
+    step = ones
+    if steps is not None:  # beyond any size there is one element, and none of the arithmetic overflows
+        far = 1 << 31
+        step = b.op("Max", b.op("Min", spread(b, steps, axes, ones), number(b, far)), number(b, -far))
     forward = b.op("Greater", step, zero)
     top = b.op("Where", forward, sizes, b.op("Sub", sizes, one))
     bottom = b.op("Where", forward, zero, number(b, -1))
@@ -166,7 +169,9 @@ def slice_(b: Scope, x: Value, starts: Value, ends: Value, axes: Value | None, s
     end = b.op("Where", b.op("Less", end, zero), b.op("Add", end, sizes), end)
     end = b.op("Max", b.op("Min", end, top), bottom)
     span = b.op("Where", forward, b.op("Sub", end, start), b.op("Sub", start, end))
-    many = b.op("Max", divide_up(b, b.op("Max", span, zero), b.op("Abs", step)), zero)
+    pace = b.op("Max", b.op("Abs", step), one)
+    # start is the first place even where there is none, so an empty axis would count one going backwards
+    many = b.op("Min", divide_up(b, b.op("Max", span, zero), pace), sizes)
     known_axes, known_steps = numbers(axes), numbers(steps)
     if known_axes is not None and (steps is None or known_steps is not None):
         first, out = read(b, start, many)

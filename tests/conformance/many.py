@@ -12,17 +12,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
+
 from aitc.build.weights import write_weights
 from aitc.emit.project import emit, kernel_path
 from aitc.emit.render import render, template_root
+from aitc.importer.onnx import import_model
+from aitc.passes.base import Context
+from aitc.passes.stages import fuse, layout, simplify
+from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Plan
-from aitc.schedule.schedule import identity
+from aitc.schedule.schedule import PlanOptions, identity, schedule
+from aitc.targets.target import find_target
 
 FLAGS = (
     "-std=c++17", "-O1", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
     "-fPIC", "-Wno-psabi", "-DAITC_ISA=native", "-DAITC_WITH_native",
 )  # fmt: skip
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">].*$', re.MULTILINE)
+
+
+def plan_of(
+    model: onnx.ModelProto,
+    library_name: str,
+    source: str,
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
+    precision: str = "model",
+    target: str = "cpu",
+) -> Plan:
+    """The plan of ``model`` for a target, by the stages of ``aitc compile``; ``source`` is the name that messages give it."""
+    machine = find_target(target)
+    graph = import_model(model, dims or {}).graph
+    context = Context(machine, precision, ())
+    for stage in (simplify, fuse, layout):
+        stage(graph, context)
+    return check_plan(schedule(graph, machine, PlanOptions(library_name, source)))
 
 
 def shared_kernels(plans: Sequence[Plan]) -> tuple[list[Plan], list[tuple[str, str]]]:
@@ -109,4 +133,4 @@ def _call(command: Sequence[str]) -> None:
         raise RuntimeError(f"{command[0]}: {done.stderr[:4000]}")
 
 
-__all__ = ["build_many", "kernel_path"]
+__all__ = ["build_many", "kernel_path", "plan_of"]

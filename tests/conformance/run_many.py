@@ -1,4 +1,4 @@
-"""Runs node tests that are in one library, in a process of its own, so that a crash is one test's result."""
+"""Runs cases (ONNX's or our own) that are in one library, in a process of its own, so that a crash is one case's result."""
 
 from __future__ import annotations
 
@@ -10,39 +10,46 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from conformance.node_tests import as_arrays, cases, mismatch, tolerances
+from conformance.node_tests import as_arrays, mismatch, tolerances
 
 from aitc.errors import AitcError
 from aitc.runtime import Model
 
+PATIENCE = 300.0  # seconds for one case, in an emulator on a busy machine
 
-def run_many(library: Path, names: Sequence[str]) -> dict[str, str | None]:
-    """For each test what is wrong, or None. ``names`` are the cases of the library's models, in order."""
+
+def run_many(library: Path, cases: Sequence[Any]) -> dict[str, str | None]:
+    """For each case, by name, what is wrong, or None. ``cases`` are those of the library's models, in order."""
+    names = [case.name for case in cases]
     results: dict[str, str | None] = {}
     fork = multiprocessing.get_context("fork")
     while len(results) < len(names):
         receiver, sender = fork.Pipe(duplex=False)
-        child = fork.Process(target=_run_from, args=(library, len(results), names[len(results) :], sender))
+        child = fork.Process(target=_run_from, args=(library, len(results), cases[len(results) :], sender))
         child.start()
         sender.close()
+        silent = False
         try:
-            while True:
+            while receiver.poll(PATIENCE):
                 name, wrong = receiver.recv()
                 results[name] = wrong
+            silent = True
+            child.kill()
         except EOFError:
             pass
         child.join()
         if len(results) < len(names):
-            results[names[len(results)]] = f"crash: the process ended with {child.exitcode}"
+            what = f"no answer in {PATIENCE:.0f} s" if silent else f"crash: the process ended with {child.exitcode}"
+            results[names[len(results)]] = what
     return results
 
 
-def _run_from(library: Path, first: int, names: Sequence[str], sender: Connection) -> None:
+def _run_from(library: Path, first: int, cases: Sequence[Any], sender: Connection) -> None:
     warnings.simplefilter("ignore")
     choose = ctypes.CDLL(str(library)).choose_model
-    for n, name in enumerate(names, first):
+    for n, case in enumerate(cases, first):
         choose(n)
-        sender.send((name, run_one(library, n, cases()[name])))
+        sender.send((case.name, run_one(library, n, case)))
 
 
 def run_one(library: Path, n: int, case: Any) -> str | None:

@@ -10,18 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from conformance.many import build_many
+from conformance.many import build_many, plan_of
 from conformance.node_tests import cases
 from conformance.run_many import run_many
 
 from aitc.errors import AitcError
-from aitc.importer.onnx import import_model
-from aitc.passes.base import Context
-from aitc.passes.stages import fuse, layout, simplify
-from aitc.schedule.check import check_plan
-from aitc.schedule.plan import Plan
-from aitc.schedule.schedule import PlanOptions, schedule
-from aitc.targets.target import find_target
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,16 +31,6 @@ CHUNK = 80
 NAMES = sorted(cases())
 
 
-def plan_of(name: str, library_name: str) -> Plan:
-    """The plan of a node test, by the stages of ``aitc compile``."""
-    target = find_target("cpu")
-    graph = import_model(cases()[name].model).graph
-    context = Context(target, "model", ())
-    for stage in (simplify, fuse, layout):
-        stage(graph, context)
-    return check_plan(schedule(graph, target, PlanOptions(library_name, f"{name}.onnx")))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(NAMES), CHUNK))
 def test_nodes(first: int, tmp_path: Path) -> None:
@@ -56,7 +39,7 @@ def test_nodes(first: int, tmp_path: Path) -> None:
     refused = 0
     for name in chunk:
         try:
-            plan = plan_of(name, f"t{len(plans)}")
+            plan = plan_of(cases()[name].model, f"t{len(plans)}", f"{name}.onnx")
         except AitcError as e:
             refused += 1
             if name not in REFUSED:
@@ -66,7 +49,7 @@ def test_nodes(first: int, tmp_path: Path) -> None:
             problems.append(f"{name} is compiled now: it must leave the list")
         plans.append(plan)
         planned.append(name)
-    results = run_many(build_many(plans, tmp_path), planned)
+    results = run_many(build_many(plans, tmp_path), [cases()[name] for name in planned])
     for name, wrong in results.items():
         if wrong is None and name in WRONG:
             problems.append(f"{name} passes now: it must leave the list")

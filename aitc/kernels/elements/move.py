@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aitc.ir.dim import Dim, bounds, divisor, upper
+from aitc.ir.dim import Dim, add, bounds, divisor, max_, mul, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index
 from aitc.kernels.functor import ELEMENTS, FunctorBuilder, Ref, literal, vectorizes
@@ -79,17 +79,19 @@ def pad(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     source: list[Dim] = []
     if a.mode != "constant":
         for axis in range(rank):
-            i = index[axis] - a.pads[axis]
-            if a.pads[axis] == 0 and a.pads[rank + axis] == 0:
-                source.append(i)
+            before, after = a.pads[axis], a.pads[rank + axis]
+            if before == 0 and after == 0:
+                source.append(index[axis])
                 continue
+            cut = max_(mul(before, -1), 0)  # what negative pads cut is gone before the rest is repeated
+            extent = add(x.shape[axis], mul(add(cut, max_(mul(after, -1), 0)), -1))
+            i = index[axis] - max_(before, 0)
             varies = code.varies(i)
             name = code.fresh("p")
-            extent = x.shape[axis]
             code.emit(
                 f"const index_t {name} = {_OUTSIDE[a.mode]}({code.c(i, element=varies)}, {code.c(extent)});", not varies
             )
-            source.append(code.local(name, 0, _below(extent), varies))
+            source.append(add(code.local(name, 0, _below(extent), varies), cut))
         return code.value(x, tuple(source))
     filler = node.inputs[1] if len(node.inputs) > 1 else None
     value = code.value(filler, tuple(0 for _ in filler.shape)).text if filler is not None else literal(0, dtype)
