@@ -1,4 +1,4 @@
-"""The catalog: nine well-known architectures, at full size and at small depth.
+"""The catalog: eleven well-known architectures, at full size and at small depth.
 
 Weights are random (`perturb`), since nothing is downloaded; the graphs are those of the trained models. This module
 imports torch only when something is built.
@@ -26,7 +26,7 @@ class Architecture:
     inputs   in the order and by the names of the module's forward; named dims are the dynamic ones
     dims     a typical value for each named dim: what a static export is fixed to
     outputs  names for the graph's outputs
-    source   the package that defines the module
+    source   the package or file that defines the module
     """
 
     name: str
@@ -196,6 +196,36 @@ def _gpt2(size: Size) -> torch.nn.Module:
     )
 
 
+def _sd15_unet(size: Size) -> torch.nn.Module:
+    from models.diffusion import unet
+
+    return unet(size == "small")
+
+
+def _sd15_vae(size: Size) -> torch.nn.Module:
+    from models.diffusion import decoder
+
+    return decoder(size == "small")
+
+
+def _denoising(size: Size) -> tuple[Input, ...]:
+    side, tokens, context = (64, 77, 768) if size == "full" else (8, 5, 10)
+    return (
+        Input("sample", ("batch", 4, side, side)),
+        Input("timestep", ("batch",), "int64", "ids", 0, 1000),
+        Input("encoder_hidden_states", ("batch", tokens, context)),
+    )
+
+
+def _latent(size: Size) -> tuple[Input, ...]:
+    side = 64 if size == "full" else 6
+    return (Input("latent", ("batch", 4, side, side)),)
+
+
+def _guided(size: Size) -> Mapping[str, int]:
+    return {"batch": 2}  # with and without the text
+
+
 _LOGITS = ("logits",)
 
 CATALOG: tuple[Architecture, ...] = (
@@ -215,6 +245,8 @@ CATALOG: tuple[Architecture, ...] = (
     ),
     Architecture("distilbert", "transformers", _distilbert, _text(30522, "attention_mask"), _one_sentence, _LOGITS),
     Architecture("gpt2", "transformers", _gpt2, _text(50257, "attention_mask"), _one_sentence, _LOGITS),
+    Architecture("sd15_unet", "models/diffusion.py", _sd15_unet, _denoising, _guided, ("noise",)),
+    Architecture("sd15_vae", "models/diffusion.py", _sd15_vae, _latent, _one_image, ("image",)),
 )
 
 

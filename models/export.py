@@ -16,6 +16,7 @@ from models.inputs import Array, make_inputs
 Exporter = Literal["dynamo", "torchscript"]
 OPSETS: Mapping[Exporter, int] = {"dynamo": 20, "torchscript": 17}
 LIMITS = {"batch": 64, "seq": 512}  # upper bounds told to the new exporter
+EXTERNAL_BYTES = 1 << 30  # a file of more has its weights beside it
 SMALL_LIMITS = {"batch": 64, "seq": 64}
 
 
@@ -33,7 +34,8 @@ def export(
     """Write `path`. `dynamic` keeps the named dims symbolic; else they are `dims` over the typical ones.
 
     `dtype` is that of weights and floating-point inputs. `fold_norms=False` keeps BatchNormalization nodes, which both
-    exporters else fold into convolutions (the old exporter only).
+    exporters else fold into convolutions (the old exporter only). Weights of more than a gigabyte go into a file beside
+    `path` (the old exporter: into one for each tensor, above two), since protobuf holds two.
     """
     model = architecture.module(size).to(getattr(torch, dtype))
     inputs = architecture.inputs(size)
@@ -101,6 +103,6 @@ def _dynamo(
         input_names=list(example),
         output_names=list(architecture.outputs),
         dynamic_shapes=shapes or None,
-        external_data=False,
+        external_data=sum(w.nbytes for w in model.parameters()) > EXTERNAL_BYTES,
         verbose=False,
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parent / "tiny"
 MANIFEST = FOLDER / "manifest.json"
-MAX_BYTES = 150_000  # of one file
+MAX_BYTES = 200_000  # of one file
 SHORTEN_ABOVE_BYTES = 140_000
 
 
