@@ -19,7 +19,8 @@ CODES: dict[str, Explanation] = {
         "a tool of the toolchain is missing",
         "aitc looks for compilers in this order: a flag, the environment (CXX, AITC_NVCC, CUDA_HOME, "
         "AITC_HIPCC, ROCM_PATH), PATH, pip packages, the usual folders. `aitc list toolchains` shows what was "
-        "found. For CUDA `pip install aitc[cuda]` brings nvcc; for HIP install hipcc.",
+        "found. For CUDA `pip install aitc[cuda]` brings nvcc; for HIP install ROCm, or Debian's hipcc "
+        "libamdhip64-dev rocm-device-libs and, for gfx942, clang-19 lld-19 clang-tools-19.",
     ),
     "B02": Explanation(
         "the compiler failed on generated code",

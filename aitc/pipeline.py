@@ -59,6 +59,8 @@ class Options:
     weights: str = "embed"  # or "file"
     isas: tuple[str, ...] = ()  # of cpu code, see ISAS; none: as the settings say, else all of x86-64's
     tuning: Path | None = None
+    nvcc: str | None = None  # the compiler of CUDA kernels; None: found, see `aitc list toolchains`
+    hipcc: str | None = None  # the compiler of HIP kernels: hipcc or a clang++; None: found
     emulate: bool = False  # GPU kernels run on the CPU, see tests/emulator/
     jobs: int = 0  # 0: processors, bounded by memory
     verify: str = "auto"  # auto, require, skip
@@ -166,7 +168,11 @@ def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
 
 
 def _build(plan: Plan, sources: dict[str, str], folder: Path, options: Options, progress: Progress) -> BuildResult:
-    chain = emulator_toolchain(plan.api) if options.emulate else find_toolchain(plan.api)
+    if options.emulate:
+        chain = emulator_toolchain(plan.api)
+    else:
+        arches = [find_target(name).arch for name in plan.targets]
+        chain = find_toolchain(plan.api, arches, nvcc=options.nvcc, hipcc=options.hipcc)
     for tool in (chain.cxx, chain.device, chain.cmake, chain.ninja):
         if tool is not None:
             progress.note(f"{tool.name} {tool.version}: {tool.path}, found by {tool.origin}")

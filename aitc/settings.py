@@ -32,7 +32,7 @@ class Settings:
     nvcc: str = _setting(
         "", "AITC_NVCC", "CUDA compiler; default: $CUDA_HOME, PATH, `pip install aitc[cuda]`, /usr/local/cuda"
     )
-    hipcc: str = _setting("", "AITC_HIPCC", "HIP compiler; default: $ROCM_PATH, PATH, /opt/rocm")
+    hipcc: str = _setting("", "AITC_HIPCC", "HIP compiler, hipcc or clang++; default: $ROCM_PATH, PATH, /opt/rocm")
     cmake: str = _setting("", "AITC_CMAKE", "CMake; default: PATH, then the wheel that aitc depends on")
     ninja: str = _setting("", "AITC_NINJA", "Ninja; default: PATH, then the wheel that aitc depends on")
     isa: str = _setting(

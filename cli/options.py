@@ -119,6 +119,11 @@ model_flags = _apply(
     ),
 )
 
+compiler_flags = _apply(
+    click.option("--nvcc", metavar="PATH", help="Compiler of CUDA kernels. Default: see `aitc list toolchains`."),
+    click.option("--hipcc", metavar="PATH", help="Compiler of HIP kernels, hipcc or a clang++."),
+)
+
 dump_flag = click.option("--dump", type=click.Path(path_type=Path), help="Write every stage's text into this folder.")
 jobs_flag = click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once. Default: processors, bounded by memory."

@@ -131,8 +131,8 @@ def call_key(command: list[str], toolchain: str) -> str | None:
             folders.append(next(arguments, ""))
         elif a.startswith("-I"):
             folders.append(a[2:])
-        elif a.startswith("-ffile-prefix-map="):
-            continue
+        elif a.startswith(("-ffile-prefix-map=", "--rocm-path=", "--rocm-device-lib-path=")):
+            continue  # the toolchain's identity stands for ROCm
         elif not a.startswith("-") and a.rpartition(".")[2] in ("cpp", "cu", "hip", "cc", "c"):
             if source is not None:
                 return None

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -138,16 +138,48 @@ def find_nvcc(flag: str | None = None) -> Tool | None:
     return Tool(tool.name, tool.path, tool.version, tool.origin, str(root))
 
 
-def find_hipcc(flag: str | None = None) -> Tool | None:
-    """hipcc and the root of ROCm."""
-    tool = _find(
-        "hipcc", flag, (("AITC_HIPCC", ""), ("ROCM_PATH", "bin/hipcc"), ("HIP_PATH", "bin/hipcc")), ("/opt/rocm/bin",)
-    )
-    return (
-        Tool(tool.name, tool.path, tool.version, tool.origin, str(Path(tool.path).resolve().parent.parent))
-        if tool
-        else None
-    )
+HIP_LLVM = {"gfx90a": 13, "gfx942": 17}
+"""The first LLVM whose clang compiles for an architecture of AMD's."""
+HIP_BITCODE = ("/opt/rocm/amdgcn/bitcode", "/usr/lib/x86_64-linux-gnu/amdgcn/bitcode")
+"""Where ROCm's device library is, and Debian's."""
+
+
+def find_hipcc(flag: str | None = None, arches: Iterable[str] = ()) -> Tool | None:
+    """hipcc, or a clang that compiles HIP, and the root of ROCm: the first that compiles for all of ``arches``, else the first.
+
+    A clang from LLVM itself does with ROCm's (or Debian's) headers and device library what a newer hipcc would.
+    """
+    first: Tool | None = None
+    for tool in _hip_compilers(flag):
+        if not lacking(tool, arches):
+            return tool
+        first = first or tool
+    return first
+
+
+def lacking(tool: Tool, arches: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``arches`` that an AMD compiler is too old for, as far as its version tells."""
+    llvm = re.search(r"clang (\d+)", tool.version)
+    return tuple(a for a in arches if llvm and int(llvm.group(1)) < HIP_LLVM.get(a, 0))
+
+
+def _hip_compilers(flag: str | None) -> Iterator[Tool]:
+    """Every AMD compiler that runs, in the order of preference. Versions end in that of their clang: ``5.2.3 (clang 15)``."""
+    variables = (("AITC_HIPCC", ""), ("ROCM_PATH", "bin/hipcc"), ("HIP_PATH", "bin/hipcc"))
+    places = list(_candidates("hipcc", flag, variables, ("/opt/rocm/bin",), ()))
+    roots = [os.path.join(os.environ.get(v) or "/opt/rocm", "amdgcn/bitcode") for v in ("ROCM_PATH", "HIP_PATH")]
+    if not flag and any(os.path.isdir(folder) for folder in (*roots, *HIP_BITCODE)):
+        names = ("amdclang++", *(f"clang++-{n}" for n in range(30, 12, -1)), "clang++")
+        places += [(path, "PATH") for path in map(shutil.which, names) if path]
+    for path, origin in dict.fromkeys(places):
+        if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+            continue
+        text = _run(path, "--version")
+        clang, version = re.search(r"clang version (\d+)", text), _version(text)
+        if version:
+            version += f" (clang {clang.group(1)})" if clang else ""
+            name = "clang++" if "clang" in os.path.basename(path) else "hipcc"
+            yield Tool(name, path, version, origin, str(Path(path).resolve().parent.parent))
 
 
 def find_cmake(flag: str | None = None) -> Tool | None:
@@ -165,25 +197,48 @@ def found_tools() -> list[tuple[str, Tool | None, str]]:
         ("cmake", find_cmake(), "every build"),
         ("ninja", find_ninja(), "every build"),
         ("nvcc", find_nvcc(), "CUDA kernels: t4, a100, h100, h200, b200 ..."),
-        ("hipcc", find_hipcc(), "HIP kernels: mi250, mi300 ..."),
+        *((f"hip {arch}", _able(find_hipcc(None, (arch,)), arch), f"HIP kernels: {users}") for arch, users in HIP_USERS),
     ]
 
 
-def find_toolchain(api: str, *, nvcc: str | None = None, hipcc: str | None = None, cxx: str | None = None) -> Toolchain:
-    """The toolchain for ``api`` (cpu, cuda, hip). Raises AitcError (TOOLCHAIN) that names all that is missing and how to get it."""
+HIP_USERS = (("gfx90a", "mi210, mi250, mi250x"), ("gfx942", "mi300a, mi300x, mi325x"))
+
+
+def _able(tool: Tool | None, arch: str) -> Tool | None:
+    return None if tool is None or lacking(tool, (arch,)) else tool
+
+
+NEWER_CLANG = (
+    "install ROCm 6 or newer, or a newer clang beside Debian's hipcc (apt-get install clang-19 lld-19 clang-tools-19);"
+    " AITC_HIPCC or --hipcc names one"
+)
+
+
+def find_toolchain(
+    api: str,
+    arches: Iterable[str] = (),
+    *,
+    nvcc: str | None = None,
+    hipcc: str | None = None,
+    cxx: str | None = None,
+) -> Toolchain:
+    """The toolchain for ``api`` (cpu, cuda, hip) that compiles for ``arches``.
+
+    Raises AitcError (TOOLCHAIN) that names all that is missing and how to get it.
+    """
     tools = {"c++ compiler": find_cxx(cxx), "cmake": find_cmake(), "ninja": find_ninja()}
     helps = {
         "c++ compiler": "install g++ (apt-get install g++), or name one in CXX",
         "cmake": "pip install cmake",
         "ninja": "pip install ninja",
         "nvcc": "pip install aitc[cuda], or set CUDA_HOME, or give --nvcc PATH",
-        "hipcc": "install hipcc (apt-get install hipcc libamdhip64-dev rocm-device-libs, or ROCm), or set ROCM_PATH",
+        "hipcc": "install hipcc (apt-get install hipcc libamdhip64-dev rocm-device-libs, or ROCm), or set ROCM_PATH, or give --hipcc PATH",
     }
     device: Tool | None = None
     if api == "cuda":
         device = tools["nvcc"] = find_nvcc(nvcc)
     elif api == "hip":
-        device = tools["hipcc"] = find_hipcc(hipcc)
+        device = tools["hipcc"] = find_hipcc(hipcc, arches)
     missing = [name for name, tool in tools.items() if tool is None]
     if missing:
         raise AitcError(
@@ -193,6 +248,10 @@ def find_toolchain(api: str, *, nvcc: str | None = None, hipcc: str | None = Non
             ],
             Exit.TOOLCHAIN,
         )
+    old = lacking(device, arches) if api == "hip" and device is not None else ()
+    if old and device is not None:
+        message = f"{device.path} {device.version} does not know {', '.join(old)}"
+        raise AitcError(Diagnostic("B05", message, stage="build", help=NEWER_CLANG), Exit.TOOLCHAIN)
     c, m, n = tools["c++ compiler"], tools["cmake"], tools["ninja"]
     assert c is not None and m is not None and n is not None
     return Toolchain(api, c, m, n, device)

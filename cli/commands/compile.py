@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     type=click.Choice(("avx2", "avx512", "native")),
     help="Instruction sets of cpu code. Default: avx2 and avx512, chosen at load.",
 )
+@flags.compiler_flags
 @click.option("--emulate", is_flag=True, help="Build GPU kernels for the CPU emulator: slow, but the real kernels.")
 @click.option(
     "--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or no reference to verify with."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,11 @@ from models.tiny import one_of_each
 pytestmark = pytest.mark.slow
 
 
-def needs_compiler(target: str) -> None:
+def needs_compiler(*targets: str) -> None:
     try:
-        find_toolchain(find_target(target).api)
+        find_toolchain(find_target(targets[0]).api, [find_target(t).arch for t in targets])
     except AitcError as error:
-        pytest.skip(f"no compiler for {target}: {error.diagnostics[0].message}")
+        pytest.skip(f"no compiler for {', '.join(targets)}: {error.diagnostics[0].message}")
 
 
 @pytest.mark.parametrize("target", ["a100", "h100", "mi250"])
@@ -39,3 +40,26 @@ def test_compiles_without_the_gpu(path: Path, target: str, tmp_path: Path) -> No
         assert not any(k.endswith(("_sm80", "_sm90")) for k in kernels)
     matrix = {"a100": "_sm80", "h100": "_sm90", "mi250": "_cdna"}[target]
     assert any(k.endswith(matrix) for k in kernels) or "gemm_sm80" in kernels
+
+
+@pytest.mark.parametrize("targets", [("mi300x",), ("mi250", "mi300a")], ids=" ".join)
+def test_amd_names_make_one_binary(targets: tuple[str, ...], tmp_path: Path) -> None:
+    """gfx942 needs a newer clang than Debian's hipcc; several architectures are one file; by hand it is the same file."""
+    needs_compiler(*targets)
+    (path,) = [p for p in one_of_each() if p.stem.startswith("vit_b16")]
+    result = pipeline.compile(path, pipeline.Options(targets=targets, output=tmp_path / "out", precision="fp16", weights="file"))
+    assert result.plan is not None
+    name = f"lib{result.plan.name}.so"
+    library = (tmp_path / "out" / name).read_bytes()
+    arches = {find_target(t).arch for t in targets}
+    for arch in ("gfx90a", "gfx942"):
+        assert library.count(f"hipv4-amdgcn-amd-amdhsa--{arch}".encode()) == (len(result.plan.kernels) if arch in arches else 0)
+    if len(targets) > 1:
+        return
+    chain, tree = find_toolchain("hip", sorted(arches)), tmp_path / "by hand"
+    assert chain.device is not None
+    configure = ["-S", tmp_path / "out" / "src", "-B", tree, "-G", "Ninja", f"-DAITC_HIPCC={chain.device.path}"]
+    for command in ([*configure], ["--build", tree, "-j", "2"]):
+        done = subprocess.run([chain.cmake.path, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert (tree / name).read_bytes() == library

@@ -38,6 +38,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(toolchain.metadata, "distribution", _none)
+    monkeypatch.setattr(toolchain, "HIP_BITCODE", (str(tmp_path / "bitcode"),))
     return tmp_path
 
 
@@ -104,6 +105,45 @@ def test_what_cannot_run_is_not_found(empty: Path) -> None:
     assert toolchain.find_ninja() is None
     os.chmod(path, 0o644)
     assert toolchain.find_ninja() is None
+
+
+HIP5 = "HIP version: 5.2.21153-0\nDebian clang version 15.0.6"
+HIP6 = "HIP version: 6.2.41133-0\nAMD clang version 18.0.0git (https://github.com/RadeonOpenCompute/llvm-project)"
+CLANG = "Debian clang version 19.1.7 (3~deb12u1)"
+
+
+def test_a_clang_where_hipcc_is_too_old(empty: Path) -> None:
+    hipcc, clang = program(empty / "path" / "hipcc", HIP5), program(empty / "path" / "clang++-19", CLANG)
+    program(empty / "path" / "clang++-16", "Debian clang version 16.0.6")
+    without_library = toolchain.find_hipcc(arches=("gfx942",))
+    assert without_library and toolchain.lacking(without_library, ("gfx90a", "gfx942")) == ("gfx942",)
+    (empty / "bitcode").mkdir()  # ROCm's device library, which a clang of LLVM's needs
+    old, new, both = (toolchain.find_hipcc(arches=a) for a in (("gfx90a",), ("gfx942",), ("gfx90a", "gfx942")))
+    assert old and (old.name, old.path, old.version) == ("hipcc", str(hipcc), "5.2.21153-0 (clang 15)")
+    assert new == both and new and (new.name, new.path, new.version) == ("clang++", str(clang), "19.1.7 (clang 19)")
+    shown = {name: tool for name, tool, _ in toolchain.found_tools()}
+    assert (shown["hip gfx90a"], shown["hip gfx942"]) == (old, new)
+
+
+def test_rocm_by_its_variable_and_the_flag(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(empty / "path" / "hipcc", HIP5)
+    rocm = program(empty / "rocm-6" / "bin" / "hipcc", HIP6)
+    monkeypatch.setenv("ROCM_PATH", str(empty / "rocm-6"))
+    found = toolchain.find_hipcc(arches=("gfx90a", "gfx942"))
+    assert found and (found.path, found.origin, found.root) == (str(rocm), "environment ROCM_PATH", str(empty / "rocm-6"))
+    mine = program(empty / "mine" / "hipcc", HIP5)
+    flag = toolchain.find_hipcc(str(mine), ("gfx942",))  # an order, even where it cannot be followed
+    assert flag and flag.path == str(mine) and toolchain.lacking(flag, ("gfx942",))
+
+
+def test_too_old_for_the_target(empty: Path) -> None:
+    for name, says in (("hipcc", HIP5), ("g++", "g++ 12.2.0"), ("cmake", "3.25.1"), ("ninja", "1.11")):
+        program(empty / "path" / name, says)
+    assert toolchain.find_toolchain("hip", ("gfx90a",)).device is not None
+    with pytest.raises(AitcError, match="does not know gfx942") as e:
+        toolchain.find_toolchain("hip", ("gfx90a", "gfx942"))
+    assert e.value.exit_code is Exit.TOOLCHAIN and e.value.diagnostics[0].code == "B05"
+    assert "clang-19" in e.value.diagnostics[0].help
 
 
 def test_all_that_is_missing_is_named_at_once(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
