@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from aitc.ir.dim import Dim, Symbol, c_expr, divisor, hint, mul, product, symbols
+from aitc.ir.dim import Dim, Symbol, c_expr, divisor, hint, mul, product, symbols, transform
 from aitc.ir.dtype import BOOL
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, broadcast_index
@@ -44,6 +44,21 @@ class AttentionProblem:
     @property
     def flops(self) -> Dim:
         return mul(product((self.batch, self.heads, self.queries, self.keys)), 2 * (self.D + self.DV))
+
+
+LONG = 4096
+"""Keys of a cache of which nothing else is known."""
+
+
+def typical_keys(p: AttentionProblem) -> int:
+    """A typical number of keys. Where the queries are known and the keys only by their bounds, they are those of a cache that grows: a long one matters."""
+    if not isinstance(p.queries, int) or isinstance(p.keys, int):
+        return hint(p.keys)
+
+    def long(s: Symbol) -> int:
+        return s.hint if s.hint is not None else LONG if s.hi is None else max(min(s.hi, LONG), s.lo)
+
+    return hint(transform(p.keys, long))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +238,9 @@ class AttentionCpu(k.Kernel):
 
 def attention_draft(
     name: str, header: str, function: str, config: object, threads: int, blocks: Dim, group: Group, storage: StorageOf, target: Target,
-    smem_bytes: int, widest: int,
+    smem_bytes: int, widest: int, scratch: tuple[k.ScratchSpec, ...] = (),
 ) -> k.Draft:  # fmt: skip
-    """An instance of an attention header."""
+    """An instance of an attention header. ``scratch``: the memory of its own that it takes as last arguments."""
     assert group.anchor is not None
     form = attention_form(group.anchor, storage)
     assert isinstance(form, AttentionForm)
@@ -259,12 +274,13 @@ def attention_draft(
         "int batch, int head, int64_t row, int64_t d",
         widest=widest,
     )
-    call = (f"{function}({make_shape}, {', '.join(makes)}, {make_mask}, Store{{{', '.join(store.initializers)}}});",)
+    own = "".join(f", {spec.parameter}" for spec in scratch)
+    call = (f"{function}({make_shape}, {', '.join(makes)}, {make_mask}, Store{{{', '.join(store.initializers)}}}{own});",)
     context = k.Context(
-        "", k.banner(group), (header, "aitc/generic/element.h"), "int64_t", (), (store,), tuple(structs), k.entry_parameters(parameters),
-        threads, call,
+        "", k.banner(group), (header, "aitc/generic/element.h"), "int64_t", (), (store,), tuple(structs),
+        k.entry_parameters(parameters, [f"{spec.c_type}* {spec.parameter}" for spec in scratch]), threads, call,
     )  # fmt: skip
     return k.Draft(
         name, str(config), "kernel", context, parameters, grid=(blocks, 1, 1), block=(max(threads, 1), 1, 1), smem_bytes=smem_bytes,
-        overlap=True, skip_if_zero=product((p.batch, p.queries)), flops=p.flops,
+        overlap=True, skip_if_zero=product((p.batch, p.queries)), flops=p.flops, scratch=scratch,
     )  # fmt: skip

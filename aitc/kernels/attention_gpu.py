@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import ceil
+from typing import Any
 
 from aitc.ir.dim import ceildiv, hint, product
 from aitc.kernels import kernel as k
-from aitc.kernels.attention import AttentionForm, AttentionProblem, attention_draft, attention_form
+from aitc.kernels.attention import AttentionForm, AttentionProblem, attention_draft, attention_form, typical_keys
+from aitc.kernels.attention_split import AttentionSplit, split_draft, split_tiles, split_us
 from aitc.kernels.functor import StorageOf
 from aitc.kernels.group import Group
 from aitc.targets.target import Target
@@ -81,8 +83,8 @@ class AttentionSimtTile:
 
 
 def attention_us(p: AttentionProblem, BM: int, BN: int, threads: int, smem: int, rate: float, target: Target) -> float:
-    """Waves of blocks, each walking over all keys."""
-    queries, keys = hint(p.queries), hint(p.keys)
+    """Waves of blocks, each walking over all keys; K and V come from memory once, and once for each block from the L2 cache."""
+    queries, keys = hint(p.queries), typical_keys(p)
     blocks = ceil(queries / BM) * hint(p.batch) * p.heads
     resident = max(1, min(2048 // threads, target.smem_bytes // max(smem, 1)))
     active = min(resident, ceil(blocks / target.units))
@@ -91,7 +93,10 @@ def attention_us(p: AttentionProblem, BM: int, BN: int, threads: int, smem: int,
     work = 2.0 * BM * seen * (p.D + p.DV)
     per_unit = rate * 1e6 / target.units * min(0.6, 0.25 + 0.1 * active)
     steps = ceil(seen / BN)
-    return target.launch_us + waves * max(work * active / per_unit, 1.5 + 0.5 * steps)
+    row = (8 if p.dtype == "f64" else 4 if p.dtype == "f32" else 2) * (p.D + p.DV)  # bytes of a key and its value
+    memory = row * hint(p.batch) * (p.kv_heads * keys + p.heads * queries) / (0.7 * target.gbps) * 1e-3
+    again = row * blocks * seen / (2.2 * target.gbps) * 1e-3
+    return target.launch_us + max(waves * max(work * active / per_unit, 1.5 + 0.5 * steps), memory, again)
 
 
 def short_heads(group: Group, storage: StorageOf) -> AttentionProblem | k.No:
@@ -106,19 +111,50 @@ def short_heads(group: Group, storage: StorageOf) -> AttentionProblem | k.No:
     return p
 
 
-@k.register
-class AttentionSm80(k.Kernel):
-    name = "attention_sm80"
+class TiledAttention(k.Kernel):
+    """Attention by blocks of BM queries that walk over tiles of BN keys; a configuration has ``BM``, ``BN`` and ``threads``."""
+
     template = "kernel"
-    requires = frozenset({"mma_sm80"})
     anchors = frozenset({"Attention"})
-    priority = 10
-    doc = "attention on tensor cores by mma.sync: fp16 and bf16, head sizes up to 256"
+    tile: str
+    """The tile type of the header include/aitc/gpu/<name>.h, whose function has the kernel's name."""
+    widest = 8
+
+    def smem_bytes(self, p: AttentionProblem, config: Any) -> int:
+        """Dynamic shared memory, the formula at the top of the header."""
+        return int(config.smem_bytes(p.D, p.DV))
+
+    def tflops(self, target: Target) -> float:
+        """What the target multiplies at best, in this kernel's way."""
+        return target.tflops["fp16"]
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> AttentionProblem | k.No:
         return short_heads(group, storage)
 
-    def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionTile]:
+    def score_us(self, problem: AttentionProblem, config: Any, target: Target) -> float:
+        smem = self.smem_bytes(problem, config)
+        return attention_us(problem, config.BM, config.BN, config.threads, smem, self.tflops(target), target)
+
+    def build(self, group: Group, problem: AttentionProblem, config: Any, storage: StorageOf, target: Target) -> k.Draft:
+        numbers = ", ".join(str(getattr(config, f.name)) for f in fields(config))
+        call = f"{self.name}<{str(problem.causal).lower()}, {self.tile}<{numbers}>>"
+        blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
+        smem = self.smem_bytes(problem, config)
+        return attention_draft(self.name, f"aitc/gpu/{self.name}.h", call, config, config.threads, blocks, group, storage, target, smem, self.widest)
+
+
+@k.register
+class AttentionSm80(TiledAttention):
+    name = "attention_sm80"
+    requires = frozenset({"mma_sm80"})
+    priority = 10
+    tile = "AttentionTile"
+    doc = "attention on tensor cores by mma.sync: fp16 and bf16, head sizes up to 256; few queries: keys split among blocks"
+
+    def tflops(self, target: Target) -> float:
+        return target.tflops["fp16"] * (0.6 if "wgmma" in target.features else 1.0)
+
+    def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionTile | AttentionSplit]:
         D = max(problem.D, problem.DV)
         tiles = (
             [AttentionTile(64, 64, 4), AttentionTile(128, 64, 4), AttentionTile(16, 64, 1), AttentionTile(32, 64, 2)]
@@ -127,84 +163,48 @@ class AttentionSm80(k.Kernel):
         )
         tiles += [AttentionTile(64, 64, 4), AttentionTile(16, 64, 1)] if 64 < D <= 128 else []
         tiles += [AttentionTile(64, 32, 4), AttentionTile(16, 32, 1)] if D > 128 else []
-        return [t for t in tiles if t.smem_bytes(problem.D, problem.DV) <= target.smem_bytes]
+        fitting = [t for t in tiles if t.smem_bytes(problem.D, problem.DV) <= target.smem_bytes]
+        return [*fitting, *split_tiles(problem, target)]
 
-    def score_us(self, problem: AttentionProblem, config: AttentionTile, target: Target) -> float:
-        rate = target.tflops["fp16"] * (0.6 if "wgmma" in target.features else 1.0)
-        return attention_us(
-            problem, config.BM, config.BN, config.threads, config.smem_bytes(problem.D, problem.DV), rate, target
-        )
+    def score_us(self, problem: AttentionProblem, config: AttentionTile | AttentionSplit, target: Target) -> float:
+        if isinstance(config, AttentionSplit):
+            return split_us(problem, config, target)
+        return super().score_us(problem, config, target)
 
     def build(
-        self, group: Group, problem: AttentionProblem, config: AttentionTile, storage: StorageOf, target: Target
+        self, group: Group, problem: AttentionProblem, config: AttentionTile | AttentionSplit, storage: StorageOf, target: Target
     ) -> k.Draft:
-        causal = str(problem.causal).lower()
-        call = f"attention_sm80<{causal}, AttentionTile<{config.BM}, {config.BN}, {config.warps}>>"
-        blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
-        smem = config.smem_bytes(problem.D, problem.DV)
-        return attention_draft(
-            self.name,
-            "aitc/gpu/attention_sm80.h",
-            call,
-            config,
-            config.threads,
-            blocks,
-            group,
-            storage,
-            target,
-            smem,
-            8,
-        )
+        if isinstance(config, AttentionSplit):
+            return split_draft(self.name, group, problem, config, storage, target)
+        return super().build(group, problem, config, storage, target)
 
 
 @k.register
-class AttentionCdna(k.Kernel):
+class AttentionCdna(TiledAttention):
     name = "attention_cdna"
-    template = "kernel"
     requires = frozenset({"mfma"})
-    anchors = frozenset({"Attention"})
     priority = 10
+    tile = "AttentionCdnaTile"
     doc = "attention by MFMA: fp16 and bf16, head sizes up to 256; compiled and emulated, never timed on AMD hardware"
-
-    def accepts(self, group: Group, storage: StorageOf, target: Target) -> AttentionProblem | k.No:
-        return short_heads(group, storage)
 
     def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionCdnaTile]:
         tiles = (AttentionCdnaTile(64, 4), AttentionCdnaTile(32, 4), AttentionCdnaTile(64, 1), AttentionCdnaTile(32, 1))
         return [t for t in tiles if t.smem_bytes(problem.D, problem.DV) <= target.smem_bytes]
 
-    def score_us(self, problem: AttentionProblem, config: AttentionCdnaTile, target: Target) -> float:
-        smem = config.smem_bytes(problem.D, problem.DV)
-        return attention_us(problem, config.BM, config.BN, config.threads, smem, target.tflops["fp16"], target)
-
-    def build(
-        self, group: Group, problem: AttentionProblem, config: AttentionCdnaTile, storage: StorageOf, target: Target
-    ) -> k.Draft:
-        call = f"attention_cdna<{str(problem.causal).lower()}, AttentionCdnaTile<{config.BN}, {config.warps}>>"
-        blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
-        smem = config.smem_bytes(problem.D, problem.DV)
-        return attention_draft(
-            self.name,
-            "aitc/gpu/attention_cdna.h",
-            call,
-            config,
-            config.threads,
-            blocks,
-            group,
-            storage,
-            target,
-            smem,
-            8,
-        )
-
 
 @k.register
-class AttentionSimt(k.Kernel):
+class AttentionSimt(TiledAttention):
     name = "attention_simt"
-    template = "kernel"
     requires = frozenset({"simt"})
-    anchors = frozenset({"Attention"})
+    tile = "AttentionSimtTile"
+    widest = 4
     doc = "attention by plain multiply-adds: strict float32, double, any head size"
+
+    def smem_bytes(self, p: AttentionProblem, config: AttentionSimtTile) -> int:
+        return config.smem_bytes(p.D, p.DV, 8 if p.dtype == "f64" else 4)
+
+    def tflops(self, target: Target) -> float:
+        return target.tflops["fp32"]
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> AttentionProblem | k.No:
         assert group.anchor is not None
@@ -219,38 +219,11 @@ class AttentionSimt(k.Kernel):
         return p
 
     def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionSimtTile]:
-        size = 8 if problem.dtype == "f64" else 4
         tiles = (
             AttentionSimtTile(64, 32, 4),
             AttentionSimtTile(32, 32, 2),
             AttentionSimtTile(16, 64, 1),
             AttentionSimtTile(16, 16, 1),
         )
-        fits = [t for t in tiles if t.smem_bytes(problem.D, problem.DV, size) <= target.smem_bytes]
+        fits = [t for t in tiles if self.smem_bytes(problem, t) <= target.smem_bytes]
         return [t for t in fits if t.threads % target.warp == 0]
-
-    def score_us(self, problem: AttentionProblem, config: AttentionSimtTile, target: Target) -> float:
-        size = 8 if problem.dtype == "f64" else 4
-        smem = config.smem_bytes(problem.D, problem.DV, size)
-        return attention_us(problem, config.BM, config.BN, config.threads, smem, target.tflops["fp32"], target)
-
-    def build(
-        self, group: Group, problem: AttentionProblem, config: AttentionSimtTile, storage: StorageOf, target: Target
-    ) -> k.Draft:
-        causal = str(problem.causal).lower()
-        call = f"attention_simt<{causal}, AttentionSimtTile<{config.BM}, {config.BN}, {config.TM}>>"
-        blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
-        smem = config.smem_bytes(problem.D, problem.DV, 8 if problem.dtype == "f64" else 4)
-        return attention_draft(
-            self.name,
-            "aitc/gpu/attention_simt.h",
-            call,
-            config,
-            config.threads,
-            blocks,
-            group,
-            storage,
-            target,
-            smem,
-            4,
-        )

@@ -12,7 +12,8 @@ from aitc.ir.dtype import BOOL
 from aitc.ir.index import broadcast_index
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
-from aitc.kernels.attention import AttentionForm, AttentionProblem, HeadRows, attention_form, shape_struct
+from aitc.kernels.attention import AttentionForm, AttentionProblem, HeadRows, attention_form, shape_struct, typical_keys
+from aitc.kernels.attention_split import AttentionSplit, split_draft, split_tiles, split_us
 from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf
 from aitc.kernels.group import Group
 from aitc.kernels.sites import Matrix, dense_result, linear, result_functor, store_functor
@@ -73,7 +74,7 @@ STREAMED = tuple(
 
 def preferred(p: AttentionProblem, target: Target) -> str:
     """The configuration that measured best on an H200 for problems of this kind (the machine model alone is 5 to 10 % off)."""
-    queries, keys, D = hint(p.queries), hint(p.keys), max(p.D, p.DV)
+    queries, keys, D = hint(p.queries), typical_keys(p), max(p.D, p.DV)
     tiles = ceil(queries / 64) * hint(p.batch) * p.heads
     if isinstance(p.keys, int) and keys <= 208 and not p.causal:
         BN = next(n for n in WIDTHS if n >= keys)
@@ -185,7 +186,7 @@ class AttentionSm90(k.Kernel):
     requires = frozenset({"wgmma", "tma"})
     anchors = frozenset({"Attention"})
     priority = 20
-    doc = "attention on Hopper: operands by TMA, wgmma, softmax and products overlapped; fp16 and bf16, head sizes 8 to 256"
+    doc = "attention on Hopper: operands by TMA, wgmma, softmax and products overlapped, or keys split among blocks; fp16 and bf16, head sizes 8 to 256"
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> AttentionProblem | k.No:
         assert group.anchor is not None
@@ -205,7 +206,7 @@ class AttentionSm90(k.Kernel):
                 return k.No(reason)
         return p
 
-    def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionTile]:
+    def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionTile | AttentionSplit]:
         p = problem
         tiles = [*STREAMED]
         if isinstance(p.keys, int) and p.keys <= 256:
@@ -215,12 +216,14 @@ class AttentionSm90(k.Kernel):
                 tiles = [*single, *tiles]
                 break
         found = [t for t in tiles if t.fits(p, target.smem_bytes)]
-        return found or [AttentionTile(32, 1, 1)]
+        return [*(found or [AttentionTile(32, 1, 1)]), *split_tiles(p, target)]
 
-    def score_us(self, problem: AttentionProblem, config: AttentionTile, target: Target) -> float:
+    def score_us(self, problem: AttentionProblem, config: AttentionTile | AttentionSplit, target: Target) -> float:
         """Rounds of row tiles; a tile walks over its keys at the rate of products or of exponentials, whichever is slower, and exposes its ends."""
+        if isinstance(config, AttentionSplit):
+            return split_us(problem, config, target)
         p, c = problem, config
-        queries, keys, batch = hint(p.queries), hint(p.keys), hint(p.batch)
+        queries, keys, batch = hint(p.queries), typical_keys(p), hint(p.batch)
         units = max(target.units, 1)
         tiles = ceil(queries / (64 * c.groups)) * batch * p.heads
         active = min(c.blocks, ceil(tiles / units))
@@ -238,8 +241,12 @@ class AttentionSm90(k.Kernel):
         traffic = 2.0 * batch * (p.heads * queries * (p.D + p.DV) + p.kv_heads * keys * (p.D + p.DV))
         return target.launch_us + 1.2 + max(body, traffic / target.gbps * 1e-3)
 
-    def build(self, group: Group, problem: AttentionProblem, config: AttentionTile, storage: StorageOf, target: Target) -> k.Draft:
+    def build(
+        self, group: Group, problem: AttentionProblem, config: AttentionTile | AttentionSplit, storage: StorageOf, target: Target
+    ) -> k.Draft:
         assert group.anchor is not None
+        if isinstance(config, AttentionSplit):
+            return split_draft(self.name, group, problem, config, storage, target)
         form = attention_form(group.anchor, storage)
         assert isinstance(form, AttentionForm)
         p = form.problem
@@ -247,7 +254,7 @@ class AttentionSm90(k.Kernel):
         tiles = product((rows, p.batch, p.heads))
         resident = target.units * config.blocks
         if p.causal and isinstance(tiles, int):
-            queries, keys = hint(p.queries), hint(p.keys)
+            queries, keys = hint(p.queries), typical_keys(p)
             band = best_band(hint(rows), hint(p.batch) * p.heads, 2 * keys * (p.D + p.DV) * p.kv_heads // p.heads, min(tiles, resident),
                              64 * config.groups, config.BN, queries, keys)  # fmt: skip
             config = replace(config, band=band)

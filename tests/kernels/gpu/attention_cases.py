@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .gemm_cases import largest_power, zeros
-from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
+from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded, scratch
 
 
 def data(
@@ -48,7 +48,7 @@ def data(
 
 def attention(
     kernel: str,
-    tile: tuple[int, int, int],
+    tile: tuple[int, ...],
     batch: int,
     heads: int,
     queries: int,
@@ -66,7 +66,7 @@ def attention(
     """Attention over (batch, rows, heads, D).
 
     `mask`: none, row (batch, keys) with -inf, full (heads, queries, keys). `packed`: Q, K, V are slices of one tensor.
-    `light`: shapes only.
+    `light`: shapes only. `tile`: the numbers of the kernel's tile type.
     """
     rng = np.random.default_rng(queries + keys + D)
     DV, kv_heads = DV or D, kv_heads or heads
@@ -86,8 +86,16 @@ def attention(
         m = {"row": zeros(batch, keys), "full": zeros(heads, queries, keys)}.get(mask, zeros(1))
     else:
         q, k, v, m, y = data(rng, batch, heads, queries, keys, D, DV, kv_heads, causal, mask, dtype, scale)
-    simt = kernel == "attention_simt"
-    if simt:
+    blocks, extra, declared, own = -(-queries // tile[0]) * heads * batch, (), "", ""
+    if kernel == "attention_split_sm80":
+        BN, warps, stages, slabs, splits = tile
+        d, dv, rows = -(-D // 16) * 16, -(-DV // 16) * 16, 16 * slabs
+        smem = 2 * rows * d + max(2 * warps * stages * BN * (d + dv), 4 * warps * rows * (dv + 4), 4 * rows * splits)
+        threads, text = 32 * warps, f"AttentionSplitTile<{', '.join(map(str, tile))}>"
+        groups = batch * kv_heads * -(-queries * (heads // kv_heads) // rows)
+        blocks, declared, own = groups * splits, ", float* parts, int* tickets", ", parts, tickets"
+        extra = (scratch(groups * splits * rows * (dv + 2), "f32"), scratch(min(groups, 1024), "i32", zeroed=True))
+    elif kernel == "attention_simt":
         d, dv, size = -(-D // 4) * 4, -(-DV // 4) * 4, 8 if dtype == "f64" else 4
         smem = (tile[0] * (d + 4) + tile[1] * (max(d, dv) + 4) + tile[0] * (tile[1] + 4)) * size
         threads, text = tile[0] // tile[2] * 16, f"AttentionSimtTile<{tile[0]}, {tile[1]}, {tile[2]}>"
@@ -145,10 +153,10 @@ struct Store {{
 }};
 using Kernel = {"".join(part.title() for part in kernel.split("_"))}<{text}, Shape, Q>;
 static_assert(Kernel::threads == {threads} && Kernel::smem_bytes == {smem}, "threads and shared memory");
-AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, const {ct}* v, const {ct}* mask, {ct}* y,
+AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, const {ct}* v, const {ct}* mask, {ct}* y{declared},
                                                int N, int queries, int keys) {{
   const Shape shape{{N, queries, keys, keys - queries}};
-  {kernel}<{"true" if causal else "false"}, {text}>(shape, Q{{q}}, K{{k}}, V{{v}}, {make_mask}, Store{{y, queries}});
+  {kernel}<{"true" if causal else "false"}, {text}>(shape, Q{{q}}, K{{k}}, V{{v}}, {make_mask}, Store{{y, queries}}{own});
 }}
 """
     sizes = f"({batch},{heads}/{kv_heads},{queries}x{keys},{D}/{DV})"
@@ -159,13 +167,14 @@ AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, con
         name=label,
         source=source,
         entry="attend",
-        blocks=-(-queries // tile[0]) * heads * batch,
+        blocks=blocks,
         threads=threads,
         smem_bytes=smem,
         arguments=(
             *arguments,
             Input(m, dtype),
             Output(y, dtype, tolerance),
+            *extra,
             Scalar(batch),
             Scalar(queries),
             Scalar(keys),
@@ -197,6 +206,23 @@ def sm80_cases() -> Iterator[Problem]:
         yield from _problems("attention_sm80", dtype, (64, 64, 4), (128, 64, 4), (64, 32, 4))
     yield attention("attention_sm80", (16, 64, 1), 1, 3, 5, 100, 64, kv_heads=1)
     yield attention("attention_sm80", (64, 64, 4), 1, 1, 17, 50, 9)
+
+
+def split_cases() -> Iterator[Problem]:
+    """Few rows over many keys: one split and several, more splits than keys, rows that fill no tile, several tiles of rows."""
+    one, four, many, wide = (16, 4, 3, 1, 1), (16, 2, 2, 1, 4), (32, 1, 2, 1, 40), (16, 2, 2, 2, 3)
+    for dtype in ("f16", "bf16"):
+        yield attention("attention_split_sm80", one, 2, 8, 1, 333, 64, kv_heads=2, dtype=dtype)
+        yield attention("attention_split_sm80", four, 2, 6, 1, 1001, 128, kv_heads=2, dtype=dtype, mask="row")
+        yield attention("attention_split_sm80", many, 1, 3, 3, 500, 40, 24, kv_heads=1, dtype=dtype, causal=True)
+        yield attention("attention_split_sm80", wide, 1, 5, 9, 257, 80, kv_heads=1, dtype=dtype, mask="full", causal=True)
+    yield attention("attention_split_sm80", four, 3, 2, 1, 1, 16)
+    yield attention("attention_split_sm80", four, 1, 2, 17, 17, 32, packed=True, mask="full")
+    yield attention("attention_split_sm80", one, 1, 2, 2, 77, 9, mask="row")
+    yield attention("attention_split_sm80", (16, 4, 2, 2, 2), 1, 4, 7, 300, 256, kv_heads=2, causal=True)
+    yield attention("attention_split_sm80", four, 1, 4, 1, 200, 32, kv_heads=2, scale=-0.2)
+    yield attention("attention_split_sm80", (16, 1, 2, 1, 2), 1, 4, 6, 4, 32, kv_heads=2, causal=True)  # two queries see no key
+    yield attention("attention_split_sm80", (16, 1, 2, 1, 2), 1100, 1, 1, 40, 16)  # more groups than are split
 
 
 def simt_cases() -> Iterator[Problem]:

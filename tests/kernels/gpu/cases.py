@@ -11,6 +11,7 @@ from . import (
     conv_sm90_cases,
     gemm_cases,
     gemm_sm90_cases,
+    group_norm_cases,
     instruction_cases,
     map_cases,
     rowwise_cases,
@@ -27,6 +28,7 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "conv_sm90": conv_sm90_cases.cases,
     "conv_simt": conv_cases.simt_cases,
     "attention_sm80": attention_cases.sm80_cases,
+    "attention_split_sm80": attention_cases.split_cases,
     "attention_sm90": attention_sm90_cases.cases,
     "attention_simt": attention_cases.simt_cases,
     "gemm_cdna": gemm_cases.cdna_cases,
@@ -35,6 +37,7 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "map": map_cases.cases,
     "reduce": rowwise_cases.reduce_cases,
     "normalize": rowwise_cases.normalize_cases,
+    "group_norm_sm90": group_norm_cases.cases,
     "transpose": rowwise_cases.transpose_cases,
     "depthwise": rowwise_cases.depthwise_cases,
 }

@@ -78,6 +78,18 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Scratch(Output):
+    """A buffer of the kernel's own: poisoned, or (``zeroed``) 0 before the launch and after it."""
+
+    zeroed: bool = False
+
+
+def scratch(elems: int, dtype: str, zeroed: bool = False) -> Scratch:
+    """Scratch memory of so many elements."""
+    return Scratch(np.zeros(max(elems, 1)), dtype, None, zeroed)
+
+
+@dataclass(frozen=True, slots=True)
 class Scalar:
     """An integer parameter."""
 
@@ -157,6 +169,8 @@ def initial_bytes(argument: Input | Output) -> np.ndarray:
     """What is in memory before the launch: inputs as they are, outputs poisoned."""
     if isinstance(argument, Input):
         return with_rims(encode(argument.values, argument.dtype))
+    if isinstance(argument, Scratch) and argument.zeroed:
+        return with_rims(encode(argument.expected, argument.dtype))
     return with_rims(np.full(argument.expected.size * SIZES[argument.dtype], 0xFF, np.uint8))
 
 
@@ -171,6 +185,8 @@ def judge(problem: Problem, after: list[np.ndarray]) -> Verdict:
             continue
         if (raw[:RIM] != 0xFF).any() or (raw[-RIM:] != 0xFF).any():
             verdict.faults.append(f"output {index}: written outside")
+        if isinstance(argument, Scratch) and not argument.zeroed:
+            continue
         got = decode(raw[RIM:-RIM].view(storage(argument.dtype)), argument.dtype).reshape(argument.expected.shape)
         expected = argument.expected
         if argument.dtype not in TOLERANCE:

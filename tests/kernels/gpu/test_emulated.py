@@ -26,6 +26,7 @@ PICK = {
     "conv_simt": 9,
     "attention_sm80": 9,
     "attention_simt": 11,
+    "attention_split_sm80": 5,
     "gemm_cdna": 7,
     "conv_cdna": 8,
     "attention_cdna": 9,

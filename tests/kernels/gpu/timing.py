@@ -11,7 +11,7 @@ from .attention_cases import attention
 from .conv_cases import conv
 from .device import Kernel
 from .gemm_cases import GemvTile, SimtTile, Sm80Tile, gemm
-from .problem import Input, Output, Problem, Scalar
+from .problem import Input, Output, Problem, Scalar, Scratch
 from .rowwise_cases import depthwise, normalization, transposition
 
 
@@ -145,6 +145,21 @@ def _attention_race(
     )
 
 
+def _decode_race(b: int, heads: int, kv_heads: int, keys: int, D: int) -> Race:
+    """A decoding step: one query, a long cache."""
+
+    def rival(torch: Any, x: list[Any]) -> Any:
+        q = x[0].view(b, 1, heads, D).transpose(1, 2)
+        k, v = (t.view(b, keys, kv_heads, D).transpose(1, 2) for t in x[1:3])
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2)
+
+    kernel, full = "attention_split_sm80", max(1, round(264 / (b * kv_heads)))
+    splits = sorted({1, max(1, full // 2), full, min(64, 2 * full)})
+    tiles = [(16, 4, 3, 1, n) for n in splits] + [(16, 4, 4, 1, full), (16, 8, 3, 1, full), (32, 4, 2, 1, full)]
+    make = tuple(attention(kernel, t, b, heads, 1, keys, D, kv_heads=kv_heads, light=True) for t in tiles)
+    return Race(f"{kernel} f16 decode ({b},{heads}/{kv_heads},1x{keys},{D})", 0, 4.0 * b * kv_heads * keys * D, make, rival)
+
+
 def races() -> Iterator[Race]:
     """What DESIGN.md names: BERT's and ResNet's shapes, a few large ones."""
     for M, N, K in ((12288, 768, 768), (12288, 3072, 768), (12288, 768, 3072), (4096, 4096, 4096)):
@@ -191,6 +206,8 @@ def races() -> Iterator[Race]:
     for b, h, length, D in ((1, 12, 128, 64), (32, 12, 128, 64), (32, 12, 384, 64), (32, 12, 197, 64)):
         yield _attention_race("attention_sm80", b, h, length, D, "f16", half)
     yield _attention_race("attention_sm80", 1, 32, 4096, 128, "f16", half[:4], causal=True)
+    for b, keys in ((1, 1024), (1, 4096), (1, 32768), (4, 4096), (16, 1024), (16, 4096), (64, 1024), (64, 4096)):
+        yield _decode_race(b, 32, 8, keys, 128)
     for b, h, length, D in ((1, 12, 128, 64), (32, 12, 128, 64)):
         yield _attention_race("attention_simt", b, h, length, D, "f32", ((32, 32, 2), (64, 32, 4), (64, 64, 4)))
     side, c = 56, 144
@@ -261,36 +278,36 @@ def _time_us(torch: Any, call: Callable[[], object], quick: float) -> float:
     return sorted(times[1:])[2]
 
 
-_TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
+_TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i32": "int32"}
 
 
 def run_race(race: Race, cubins: list[Path], torch: Any) -> str:
     """One line: the best candidate beside torch, with its error against torch's result."""
     first = race.candidates[0]
     torch.manual_seed(0)
+    shared = [a for a in first.arguments if not isinstance(a, Scalar | Scratch)]
     buffers = [
         torch.randn((a.values if isinstance(a, Input) else a.expected).size, device="cuda").to(
             getattr(torch, _TORCH[a.dtype])
         )
-        for a in first.arguments
-        if not isinstance(a, Scalar)
+        for a in shared
     ]
-    inputs = [
-        b
-        for b, a in zip(buffers, (a for a in first.arguments if not isinstance(a, Scalar)), strict=True)
-        if isinstance(a, Input)
-    ]
-    outputs = [
-        b
-        for b, a in zip(buffers, (a for a in first.arguments if not isinstance(a, Scalar)), strict=True)
-        if isinstance(a, Output)
-    ]
+    inputs = [b for b, a in zip(buffers, shared, strict=True) if isinstance(a, Input)]
+    outputs = [b for b, a in zip(buffers, shared, strict=True) if isinstance(a, Output)]
     expected = race.rival(torch, inputs).float().reshape(-1)
     rival_us = _time_us(torch, lambda: race.rival(torch, inputs), 2.0)
     lines = []
     for problem, cubin in zip(race.candidates, cubins, strict=True):
         kernel = Kernel(problem, cubin)
-        arguments, keep = kernel.arguments([b.data_ptr() for b in buffers])
+        own = {
+            i: torch.zeros(a.expected.size, device="cuda", dtype=getattr(torch, _TORCH[a.dtype]))
+            for i, a in enumerate(a for a in problem.arguments if not isinstance(a, Scalar))
+            if isinstance(a, Scratch)
+        }
+        rest = iter(buffers)
+        count = sum(not isinstance(a, Scalar) for a in problem.arguments)
+        every = [own[i] if i in own else next(rest) for i in range(count)]
+        arguments, keep = kernel.arguments([b.data_ptr() for b in every])
         outputs[0].fill_(float("nan"))
         kernel.launch(arguments, torch.cuda.current_stream().cuda_stream)
         torch.cuda.synchronize()

@@ -72,21 +72,131 @@ template <class Tile, class Shape, class Q> struct AttentionSm80 {
 };
 
 // Starts the copies of rows [row0, row0 + Shared::rows) of one operand; zeros beyond `row_end` and beyond `cols`.
+// `Threads` threads share them: this one is number `thread`.
 template <class Shared, int Threads, int Cols, class Operand>
-AITC_FN void load_rows(char* shared, const Operand& operand, const typename Operand::type* base, int row0,
-                       int row_end) {
+AITC_FN void load_rows(char* shared, const Operand& operand, const typename Operand::type* base, int row0, int row_end,
+                       int thread) {
   using T = typename Operand::type;
   constexpr int width = min_of(Operand::width, 16 / int(sizeof(T))), per_row = Shared::cols / width,
                 pieces = Shared::rows * per_row;
-  AITC_UNROLL
+  AITC_UNROLL_4
   for (int i = 0; i < ceil_div(pieces, Threads); ++i) {
-    const int p = thread_index() + i * Threads, row = p / per_row, col = p % per_row * width;
+    const int p = thread + i * Threads, row = p / per_row, col = p % per_row * width;
     if (pieces % Threads == 0 || p < pieces)
       copy_piece<T, width>(shared, Shared::element_offset(row, col),
                            base + (row0 + row) * int64_t(operand.stride_row) + col,
                            row0 + row < row_end && col < Cols);
   }
 }
+
+// What a warp keeps of 16 * Slabs rows while it walks over keys: the running maximum, the sum, and the output so far.
+template <class T, int Slabs, int KeyFrags, int OutFrags> struct AttentionRows {
+  using Scores = float[Slabs][KeyFrags][4];  // (16 Slabs,8 KeyFrags) in fragments
+  float out[Slabs][OutFrags][4];             // (16 Slabs,8 OutFrags) in fragments
+  float most[Slabs][2], sum[Slabs][2];       // of rows lane / 4 and lane / 4 + 8 of a slab; the sum is this lane's part
+
+  AITC_FN AttentionRows() {
+    AITC_UNROLL
+    for (int i = 0; i < Slabs; ++i) {
+      AITC_UNROLL
+      for (int j = 0; j < OutFrags; ++j)
+        AITC_UNROLL
+        for (int e = 0; e < 4; ++e) out[i][j][e] = 0;
+      AITC_UNROLL
+      for (int h = 0; h < 2; ++h) most[i][h] = lowest<float>(), sum[i][h] = 0;
+    }
+  }
+  // score = Q K^T; fragment_q(slab, step, a) gives a fragment of Q.
+  template <class SharedK, int Steps, class FragmentQ>
+  AITC_FN void multiply_keys(Scores& score, shared_address tile_k, const FragmentQ& fragment_q) const {
+    AITC_UNROLL
+    for (int i = 0; i < Slabs; ++i)
+      AITC_UNROLL
+      for (int j = 0; j < KeyFrags; ++j)
+        AITC_UNROLL
+        for (int e = 0; e < 4; ++e) score[i][j][e] = 0;
+    AITC_UNROLL
+    for (int s = 0; s < Steps; ++s) {
+      uint32_t a[Slabs][4];
+      AITC_UNROLL
+      for (int i = 0; i < Slabs; ++i) fragment_q(i, s, a[i]);
+      AITC_UNROLL
+      for (int j = 0; j < KeyFrags; j += 2) {
+        uint32_t b0[2], b1[2];
+        load_fragment_b<T, SharedK, true>(b0, b1, tile_k, j * 8, s * 16);
+        AITC_UNROLL
+        for (int i = 0; i < Slabs; ++i) {
+          Mma<T>::run(score[i][j], a[i], b0);
+          Mma<T>::run(score[i][j + 1], a[i], b1);
+        }
+      }
+    }
+  }
+  // Scores become probabilities relative to the new maximum, and what was summed before is scaled to it.
+  // seen(score, row, col): the score with its mask (masked_score of attention.h); `rest`: remaining_scale.
+  template <class Seen> AITC_FN void softmax(Scores& score, float rest, const Seen& seen) {
+    const int lane = lane_index();
+    AITC_UNROLL
+    for (int i = 0; i < Slabs; ++i) {
+      float tile_most[2] = {most[i][0], most[i][1]};
+      AITC_UNROLL
+      for (int j = 0; j < KeyFrags; ++j)
+        AITC_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          float& x = score[i][j][e];
+          x = seen(x, i * 16 + e / 2 * 8 + lane / 4, j * 8 + lane % 4 * 2 + e % 2);
+          tile_most[e / 2] = m_max(tile_most[e / 2], x);
+        }
+      AITC_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        tile_most[h] = m_max(tile_most[h], shuffle_xor(tile_most[h], 1));
+        tile_most[h] = m_max(tile_most[h], shuffle_xor(tile_most[h], 2));
+        const float base = tile_most[h] == lowest<float>() ? 0.0f : tile_most[h] * rest;
+        const float factor = m_exp2(most[i][h] * rest - base);
+        most[i][h] = tile_most[h];
+        sum[i][h] *= factor;
+        AITC_UNROLL
+        for (int j = 0; j < OutFrags; ++j) out[i][j][h * 2] *= factor, out[i][j][h * 2 + 1] *= factor;
+        AITC_UNROLL
+        for (int j = 0; j < KeyFrags; ++j)
+          AITC_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            float& x = score[i][j][h * 2 + e];
+            x = m_exp2(x * rest - base);
+            sum[i][h] += x;
+          }
+      }
+    }
+  }
+  // out += P V
+  template <class SharedV> AITC_FN void multiply_values(const Scores& score, shared_address tile_v) {
+    AITC_UNROLL
+    for (int s = 0; s < KeyFrags / 2; ++s) {
+      uint32_t a[Slabs][4];
+      AITC_UNROLL
+      for (int i = 0; i < Slabs; ++i)
+        AITC_UNROLL
+        for (int e = 0; e < 4; ++e)
+          a[i][e] = pack<T>(score[i][2 * s + e / 2][e % 2 * 2], score[i][2 * s + e / 2][e % 2 * 2 + 1]);
+      AITC_UNROLL
+      for (int j = 0; j < OutFrags; j += 2) {
+        uint32_t b0[2], b1[2];
+        load_fragment_b<T, SharedV, false>(b0, b1, tile_v, j * 8, s * 16);
+        AITC_UNROLL
+        for (int i = 0; i < Slabs; ++i) {
+          Mma<T>::run(out[i][j], a[i], b0);
+          Mma<T>::run(out[i][j + 1], a[i], b1);
+        }
+      }
+    }
+  }
+  // The sum over a whole row.
+  AITC_FN float total(int slab, int h) const {
+    float x = sum[slab][h];
+    x += shuffle_xor(x, 1);
+    return x + shuffle_xor(x, 2);
+  }
+};
 
 template <bool Causal, class Tile, class Shape, class Q, class K, class V, class Mask, class Store>
 AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& mask,
@@ -102,7 +212,7 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
   char* smem_q = shared_memory();
   char* smem_k = smem_q + SharedQ::bytes;
   char* smem_v = smem_k + SharedK::bytes;
-  const int lane = lane_index(), warp_row = warp_index() * Tile::rows;
+  const int thread = thread_index(), lane = lane_index(), warp_row = warp_index() * Tile::rows;
   const AttentionPlace place = attention_place<Tile::BM, Causal>(shape);
   const int row0 = place.row0, queries = shape.queries, keys = shape.keys;
   const int seen = visible_keys<Tile::BM, Causal>(shape, row0), tiles = ceil_div(seen, Tile::BN);
@@ -111,21 +221,12 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
   grid_dependency_wait();
   const T *base_q = q.base(place.batch, place.head), *base_k = k.base(place.batch, place.kv_head),
           *base_v = v.base(place.batch, place.kv_head);
-  load_rows<SharedQ, Tile::threads, A::D>(smem_q, q, base_q, row0, queries);
-  load_rows<SharedK, Tile::threads, A::D>(smem_k, k, base_k, 0, seen);
+  load_rows<SharedQ, Tile::threads, A::D>(smem_q, q, base_q, row0, queries, thread);
+  load_rows<SharedK, Tile::threads, A::D>(smem_k, k, base_k, 0, seen, thread);
   copy_async_commit();
 
-  float out[slabs][out_frags][4];  // (16 slabs,dv) in fragments
-  float most[slabs][2], sum[slabs][2];
-  AITC_UNROLL
-  for (int i = 0; i < slabs; ++i) {
-    AITC_UNROLL
-    for (int j = 0; j < out_frags; ++j)
-      AITC_UNROLL
-      for (int e = 0; e < 4; ++e) out[i][j][e] = 0;
-    AITC_UNROLL
-    for (int h = 0; h < 2; ++h) most[i][h] = lowest<float>(), sum[i][h] = 0;
-  }
+  using Rows = AttentionRows<T, slabs, key_frags, out_frags>;
+  Rows rows;
   uint32_t held_q[hold_q ? slabs : 1][hold_q ? steps : 1][4];
 
   AITC_NO_UNROLL
@@ -133,7 +234,7 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
     const int col0 = t * Tile::BN;
     copy_async_wait<0>();
     block_barrier();  // K is here, and everyone is through with the last V
-    load_rows<SharedV, Tile::threads, A::DV>(smem_v, v, base_v, col0, seen);
+    load_rows<SharedV, Tile::threads, A::DV>(smem_v, v, base_v, col0, seen, thread);
     copy_async_commit();
     if constexpr (hold_q) {
       if (t == 0)
@@ -143,93 +244,24 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
         for (int s = 0; s < steps; ++s)
           load_fragment_a<T, SharedQ, true>(held_q[i][s], to_shared(smem_q), warp_row + i * 16, s * 16);
     }
-    float score[slabs][key_frags][4];  // (16 slabs,BN)
-    AITC_UNROLL
-    for (int i = 0; i < slabs; ++i)
-      AITC_UNROLL
-      for (int j = 0; j < key_frags; ++j)
+    typename Rows::Scores score;
+    rows.template multiply_keys<SharedK, steps>(score, to_shared(smem_k), [&](int i, int s, uint32_t(&a)[4]) {
+      if constexpr (hold_q) {
         AITC_UNROLL
-        for (int e = 0; e < 4; ++e) score[i][j][e] = 0;
-    AITC_UNROLL
-    for (int s = 0; s < steps; ++s) {
-      uint32_t a[slabs][4];
-      AITC_UNROLL
-      for (int i = 0; i < slabs; ++i) {
-        if constexpr (hold_q) {
-          AITC_UNROLL
-          for (int e = 0; e < 4; ++e) a[i][e] = held_q[i][s][e];
-        } else {
-          load_fragment_a<T, SharedQ, true>(a[i], to_shared(smem_q), warp_row + i * 16, s * 16);
-        }
+        for (int e = 0; e < 4; ++e) a[e] = held_q[i][s][e];
+      } else {
+        load_fragment_a<T, SharedQ, true>(a, to_shared(smem_q), warp_row + i * 16, s * 16);
       }
-      AITC_UNROLL
-      for (int j = 0; j < key_frags; j += 2) {
-        uint32_t b0[2], b1[2];
-        load_fragment_b<T, SharedK, true>(b0, b1, to_shared(smem_k), j * 8, s * 16);
-        AITC_UNROLL
-        for (int i = 0; i < slabs; ++i) {
-          Mma<T>::run(score[i][j], a[i], b0);
-          Mma<T>::run(score[i][j + 1], a[i], b1);
-        }
-      }
-    }
-    // The softmax of these columns, and how it changes what was summed before.
+    });
     const bool all_seen = col0 + Tile::BN <= keys && (!Causal || col0 + Tile::BN - 1 <= row0 + shape.offset);
-    AITC_UNROLL
-    for (int i = 0; i < slabs; ++i) {
-      float tile_most[2] = {most[i][0], most[i][1]};
-      AITC_UNROLL
-      for (int j = 0; j < key_frags; ++j)
-        AITC_UNROLL
-        for (int e = 0; e < 4; ++e) {
-          float& x = score[i][j][e];
-          x = masked_score<Causal>(shape, mask, place, x, scale_log2, row0 + warp_row + i * 16 + e / 2 * 8 + lane / 4,
-                                   col0 + j * 8 + lane % 4 * 2 + e % 2, all_seen);
-          tile_most[e / 2] = m_max(tile_most[e / 2], x);
-        }
-      AITC_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        tile_most[h] = m_max(tile_most[h], shuffle_xor(tile_most[h], 1));
-        tile_most[h] = m_max(tile_most[h], shuffle_xor(tile_most[h], 2));
-        const float base = tile_most[h] == lowest<float>() ? 0.0f : tile_most[h] * rest;
-        const float factor = m_exp2(most[i][h] * rest - base);
-        most[i][h] = tile_most[h];
-        sum[i][h] *= factor;
-        AITC_UNROLL
-        for (int j = 0; j < out_frags; ++j) out[i][j][h * 2] *= factor, out[i][j][h * 2 + 1] *= factor;
-        AITC_UNROLL
-        for (int j = 0; j < key_frags; ++j)
-          AITC_UNROLL
-          for (int e = 0; e < 2; ++e) {
-            float& x = score[i][j][h * 2 + e];
-            x = m_exp2(x * rest - base);
-            sum[i][h] += x;
-          }
-      }
-    }
+    rows.softmax(score, rest, [&](float x, int row, int col) {
+      return masked_score<Causal>(shape, mask, place, x, scale_log2, row0 + warp_row + row, col0 + col, all_seen);
+    });
     copy_async_wait<0>();
     block_barrier();  // V is here, and everyone is through with K
-    if (t + 1 < tiles) load_rows<SharedK, Tile::threads, A::D>(smem_k, k, base_k, col0 + Tile::BN, seen);
+    if (t + 1 < tiles) load_rows<SharedK, Tile::threads, A::D>(smem_k, k, base_k, col0 + Tile::BN, seen, thread);
     copy_async_commit();
-    AITC_UNROLL
-    for (int s = 0; s < Tile::BN / 16; ++s) {
-      uint32_t a[slabs][4];
-      AITC_UNROLL
-      for (int i = 0; i < slabs; ++i)
-        AITC_UNROLL
-      for (int e = 0; e < 4; ++e)
-          a[i][e] = pack<T>(score[i][2 * s + e / 2][e % 2 * 2], score[i][2 * s + e / 2][e % 2 * 2 + 1]);
-      AITC_UNROLL
-      for (int j = 0; j < out_frags; j += 2) {
-        uint32_t b0[2], b1[2];
-        load_fragment_b<T, SharedV, false>(b0, b1, to_shared(smem_v), j * 8, s * 16);
-        AITC_UNROLL
-        for (int i = 0; i < slabs; ++i) {
-          Mma<T>::run(out[i][j], a[i], b0);
-          Mma<T>::run(out[i][j + 1], a[i], b1);
-        }
-      }
-    }
+    rows.template multiply_values<SharedV>(score, to_shared(smem_v));
   }
   copy_async_wait<0>();
   block_barrier();  // shared memory is free for the results
@@ -242,14 +274,12 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
     warp_barrier();
     AITC_UNROLL
     for (int h = 0; h < 2; ++h) {
-      float total = sum[i][h];
-      total += shuffle_xor(total, 1);
-      total += shuffle_xor(total, 2);
+      const float total = rows.total(i, h);
       const float factor = 1.0f / total;
       AITC_UNROLL
       for (int j = 0; j < out_frags; ++j) {
         const float empty = total == 0.0f ? factor * 0.0f : 0.0f;  // no key: NaN
-        const Vec<float, 2> pair{out[i][j][h * 2] * factor + empty, out[i][j][h * 2 + 1] * factor + empty};
+        const Vec<float, 2> pair{rows.out[i][j][h * 2] * factor + empty, rows.out[i][j][h * 2 + 1] * factor + empty};
         aitc::store<2>(patch + (h * 8 + lane / 4) * A::patch_stride + j * 8 + lane % 4 * 2, pair);
       }
     }

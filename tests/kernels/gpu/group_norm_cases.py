@@ -1,0 +1,64 @@
+"""Group and instance norms of channels-last images (gpu/group_norm_sm90.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
+from .rowwise_cases import load_functor, store_functor
+
+
+def group_norm(
+    op: str, tile: tuple[int, int, int, int, int], images: int, space: int, C: int, width: int, dtype: str = "f16"
+) -> Problem:
+    """`images` of `space` pixels and C channels, groups of `width`; scale by channel in the store; means far from 0."""
+    rng = np.random.default_rng(space + C)
+    groups = C // width
+    x = rng.standard_normal((images, space, groups, width)) * 2
+    x = rounded(x + rng.standard_normal((images, 1, groups, 1)) * 20, dtype)
+    scale = rounded(rng.standard_normal(C), dtype)
+    mean = x.mean((1, 3), keepdims=True) if op == "LayerNorm" else 0.0
+    y = (x - mean) / np.sqrt(np.square(x - mean).mean((1, 3), keepdims=True) + 1e-5)
+    y = y.reshape(images, space, C) * scale
+    V, across, down, packs, cluster = tile
+    ct = CTYPES[dtype]
+    width_limit = min(V, 16 // SIZES[dtype])
+    scaled = "v[j] * convert<float>(scale[k + j])"
+    source = f"""#include "aitc/gpu/group_norm_sm90.h"
+using namespace aitc;
+struct Shape {{
+  int images;
+  static constexpr int space = {space}, C = {C}, width = {width};
+}};
+{load_functor(dtype, "float", width_limit, f"row * {C} + k")}
+{store_functor(dtype, "float", width_limit, f"row * {C} + k", "", f"const {ct}* scale;", scaled)}
+AITC_KERNEL({across * down}) void AITC_ENTRY(group_norm)(const {ct}* x, const {ct}* scale, {ct}* y, int images) {{
+  group_norm_sm90<GroupTileSm90<{", ".join(map(str, tile))}>>({op}{{1e-5f}}, Shape{{images}}, Load{{x}}, Store{{y, scale}});
+}}
+"""
+    return Problem(
+        name=f"group_norm {op} {tile} {dtype} ({images},{space},{C}) groups of {width}",
+        source=source,
+        entry="group_norm",
+        blocks=images * C // (across * V) * cluster,
+        threads=across * down,
+        smem_bytes=across * down * (V + 1) * 8 + cluster * (across * V // width) * 8,
+        arguments=(Input(x, dtype), Input(scale, dtype), Output(y, dtype), Scalar(images)),
+        warp=32,
+        cluster=cluster,
+        arch="90a",
+    )
+
+
+def cases() -> Iterator[Problem]:
+    """Groups narrower and wider than a vector, held and read again, alone and in clusters, pixels that do not divide."""
+    yield group_norm("LayerNorm", (8, 5, 32, 2, 4), 2, 211, 80, 10)
+    yield group_norm("LayerNorm", (8, 2, 16, 0, 2), 1, 133, 32, 4)
+    yield group_norm("RMSNorm", (8, 4, 8, 3, 1), 3, 21, 64, 32)
+    yield group_norm("LayerNorm", (8, 1, 64, 1, 8), 2, 300, 16, 1)  # instance norm
+    yield group_norm("LayerNorm", (4, 3, 32, 4, 1), 2, 100, 24, 6, "f32")
+    yield group_norm("LayerNorm", (8, 15, 32, 0, 8), 1, 517, 240, 30, "bf16")
+    yield group_norm("LayerNorm", (2, 1, 32, 2, 2), 1, 77, 6, 2)
+    yield group_norm("LayerNorm", (8, 5, 96, 6, 8), 2, 4096, 320, 10)  # of Stable Diffusion's UNet
