@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_void_p
 
 ABI_VERSION = 1
 OK, BAD_ARGUMENT, BAD_INPUT, NO_DEVICE, OUT_OF_MEMORY, DEVICE_ERROR, FILE_ERROR, INTERNAL = range(8)
@@ -38,6 +38,10 @@ class Tensor(ctypes.Structure):
         ("dtype", c_int32),
         ("memory", c_int32),
     ]
+
+
+class Span(ctypes.Structure):
+    _fields_ = [("run", c_int32), ("launch", c_int32), ("begin", c_double), ("end", c_double)]
 
 
 _Status = c_int
@@ -81,6 +85,20 @@ class Model(ctypes.Structure):
             "run_sized",
             ctypes.CFUNCTYPE(
                 _Status, _Instance, POINTER(Tensor), c_size_t, POINTER(Tensor), c_size_t, POINTER(c_int64), c_void_p
+            ),
+        ),
+        (
+            "profile",
+            ctypes.CFUNCTYPE(
+                _Status,
+                _Instance,
+                POINTER(Tensor),
+                c_size_t,
+                c_int,
+                c_int,
+                POINTER(c_uint8),
+                POINTER(POINTER(Span)),
+                POINTER(c_size_t),
             ),
         ),
     ]

@@ -17,7 +17,7 @@ from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
 from aitc.ir.parse import parse_dim
 from aitc.passes.base import Context
-from aitc.schedule.plan import DimSource, Plan, Port, Space
+from aitc.schedule.plan import DimSource, Launch, Plan, PointerArg, Port, Space, TensorMapArg
 from aitc.verify.run import Subject, Verification
 
 FORMAT = 1
@@ -34,6 +34,7 @@ def report_of(
 ) -> dict[str, Any]:
     """The JSON object. Keys are only ever added; ``format`` counts the changes that break a reader."""
     kernels = Counter(k.kernel for k in plan.kernels)
+    entries = {k.entry: k for k in plan.kernels}
     files = {p.name: p.stat().st_size for p in sorted(built.library.parent.iterdir()) if p.is_file()}
     return {
         "format": FORMAT,
@@ -60,6 +61,9 @@ def report_of(
             {
                 "name": n.name,
                 "entry": n.entry,
+                "kernel": entries[n.entry].kernel,
+                "config": entries[n.entry].config,
+                "rate": operand_rate(plan, n),
                 "nodes": [str(loc) for loc in n.locs],
                 "note": n.note,
                 "flops": _number(n.flops),
@@ -71,6 +75,18 @@ def report_of(
         "seconds": {k: round(v, 4) for k, v in seconds.items()},
         "verification": verification_json(verification),
     }
+
+
+_RATES = {"half_t": "fp16", "bfloat16_t": "bf16"}
+
+
+def operand_rate(plan: Plan, launch: Launch) -> str:
+    """Which of the target's rates (``Target.tflops``) bounds a launch's arithmetic: that of the narrowest type it reads."""
+    types = {a.c_type for a in launch.args if isinstance(a, PointerArg) and a.const}
+    types |= {a.dtype.c for a in launch.args if isinstance(a, TensorMapArg)}
+    if any(t.startswith("float8") for t in types):
+        return "fp8"
+    return next((_RATES[t] for t in sorted(types) if t in _RATES), "tf32" if plan.precision == "tf32" else "fp32")
 
 
 def digest(model: str | Path | bytes) -> str:

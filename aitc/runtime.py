@@ -6,7 +6,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_double, c_int64, c_void_p
+from ctypes import POINTER, byref, c_double, c_int64, c_size_t, c_uint8, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,16 @@ class Symbol:
     hint: int
     input: int
     axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Launch number ``launch`` in run ``run``: when it began and ended, in seconds since the run began."""
+
+    run: int
+    launch: int
+    begin: float
+    end: float
 
 
 def load(path: str | Path, device: int = 0, weights: str | Path | None = None) -> Model:
@@ -230,29 +240,37 @@ class Model:
 
     def bench(self, iters: int = 100, warmup: int = 10, inputs: Sequence[np.ndarray] | None = None) -> list[float]:
         """Seconds of each of ``iters`` runs after ``warmup`` untimed ones, on data that already is on the device."""
-        return self._bench(iters, warmup, inputs, False)[0]
-
-    def profile(
-        self, iters: int = 20, warmup: int = 3, inputs: Sequence[np.ndarray] | None = None
-    ) -> list[tuple[str, float]]:
-        """(launch, mean seconds) in order, each timed by itself: the sum is more than a run takes."""
-        return list(zip(self.launches, self._bench(iters, warmup, inputs, True)[1], strict=True))
-
-    def _bench(
-        self, iters: int, warmup: int, inputs: Sequence[np.ndarray] | None, each: bool
-    ) -> tuple[list[float], list[float]]:
-        operands = [
-            self._operand(np.asarray(a), p, None)
-            for a, p in zip(inputs or self.random_inputs(), self.inputs, strict=True)
-        ]
-        seconds, launches = (c_double * max(1, iters))(), (c_double * max(1, len(self.launches)))()
+        operands = self._host_operands(inputs)
+        seconds = (c_double * max(1, iters))()
         with self._lock:
             self._check(
-                self._table.bench(
-                    self._handle, _tensors(operands), len(operands), warmup, iters, seconds, launches if each else None
+                self._table.bench(self._handle, _tensors(operands), len(operands), warmup, iters, seconds, None)
+            )
+        return list(seconds)[:iters]
+
+    def profile(
+        self,
+        iters: int = 20,
+        warmup: int = 3,
+        inputs: Sequence[np.ndarray] | None = None,
+        chosen: Sequence[bool] | None = None,
+    ) -> list[Span]:
+        """When each launch of ``iters`` runs began and ended, in order, each with a mark before and after: together they take longer
+        than a run without. ``chosen`` has a flag for each launch: the others are left out, and so is what they compute."""
+        operands = self._host_operands(inputs)
+        flags = None if chosen is None else (c_uint8 * len(self.launches))(*map(bool, chosen))
+        spans, count = POINTER(abi.Span)(), c_size_t()
+        with self._lock:
+            self._check(
+                self._table.profile(
+                    self._handle, _tensors(operands), len(operands), warmup, iters, flags, byref(spans), byref(count)
                 )
             )
-        return list(seconds)[:iters], list(launches)[: len(self.launches)]
+            return [Span(s.run, s.launch, s.begin, s.end) for s in (spans[i] for i in range(count.value))]
+
+    def _host_operands(self, inputs: Sequence[np.ndarray] | None) -> list[_Operand]:
+        arrays = self.random_inputs() if inputs is None else inputs
+        return [self._operand(np.asarray(a), p, None) for a, p in zip(arrays, self.inputs, strict=True)]
 
     def close(self) -> None:
         """Frees device memory. Calls after it are errors; calling it twice is none."""

@@ -20,7 +20,8 @@ from .. import options as flags
 @click.option("--iters", type=click.IntRange(min=1), default=100, show_default=True, help="Timed runs.")
 @click.option("--warmup", type=click.IntRange(min=0), default=10, show_default=True, help="Runs before, not timed.")
 @flags.dim_flag
-@click.option("--launches", is_flag=True, help="Also the time of each launch.")
+@click.option("--profile", is_flag=True, help="Also each launch: time, rates, share of floor, gap, ONNX nodes.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write a profile that Perfetto opens into this file.")
 @click.option("--device", type=int, help="Number of the GPU. Default: AITC_DEVICE, else 0.")
 @flags.json_flag
 def command(
@@ -29,12 +30,18 @@ def command(
     iters: int,
     warmup: int,
     dims: tuple[tuple[str, int | tuple[int, int]], ...],
-    launches: bool,
+    profile: bool,
+    trace: Path | None,
     device: int | None,
     as_json: bool,
 ) -> int:
-    """Time the model in OUTPUT (the -o of compile) on random inputs: percentiles of the latency, and the time of each
-    launch."""
+    """Time the model in OUTPUT (the -o of compile) on random inputs: percentiles of the latency, and what each launch
+    takes of it.
+
+    The floor of a launch is the larger of its operations at the target's peak rate and its operands, each moved once,
+    at the target's bandwidth (aitc/targets/*.toml).
+    """
+    from aitc import profile as profiles
     from aitc.report import find_report
     from aitc.verify.run import run_executable
 
@@ -48,10 +55,17 @@ def command(
             what = f"{dim}={size}: bench needs one size" if dim in known else f"the model has no symbolic dim {dim!r}"
             raise AitcError(Diagnostic("C02", what, help=f"dims: {', '.join(sorted(known)) or 'none'}"), Exit.USAGE)
         call += ["--dim", f"{dim}={size}"]
-    if launches:
+    if profile or trace:
         call.append("--profile")
     with interrupt.unwinding():
         answer = json.loads(run_executable(call))
+    found = profiles.profile_of(answer, report) if profile or trace else None
+    if found is not None:
+        if trace is not None:
+            trace.write_text(json.dumps(profiles.chrome_trace(found)) + "\n", encoding="utf-8")
+        del answer["launches"], answer["timeline"]
+        if profile and as_json:
+            answer["profile"] = found.to_json()
     if as_json:
         print(json.dumps({"ok": True, "exit": 0, **answer}, indent=2))
         return int(Exit.OK)
@@ -64,4 +78,6 @@ def command(
                 print("  " + (", ".join(f"{k} {v}" for k, v in row.items()) if isinstance(row, dict) else str(row)))
         else:
             print(f"{key}: {value}")
+    if profile and found is not None:
+        print(profiles.table(found), end="")
     return int(Exit.OK)

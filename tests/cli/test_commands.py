@@ -123,8 +123,13 @@ def test_verify_with_an_input_that_does_not_fit(aitc: Aitc, built: Path, tmp_pat
 def test_bench(aitc: Aitc, built: Path) -> None:
     answer = json.loads(aitc("bench", "out", "--iters", "20", "--dim", "batch=3", "--json", cwd=built).out)
     assert answer["latency_ms"]["p50"] > 0 and answer["inputs"][0]["shape"] == [3, 4]
-    done = aitc("bench", "out", "--iters", "5", "--launches", cwd=built)
-    assert done.code == 0 and "p50" in done.out
+    done = aitc("bench", "out", "--iters", "5", "--profile", "--trace", "trace.json", cwd=built)
+    assert done.code == 0 and "p50" in done.out and "TFLOP/s" in done.out and '"clamp" (Relu)' in done.out
+    events = json.loads((built / "trace.json").read_text())["traceEvents"]
+    assert [e["ph"] for e in events] == ["M", "M", "X"] and len(events[2]["args"]["ONNX nodes"]) == 3
+    answer = json.loads(aitc("bench", "out", "--iters", "5", "--profile", "--json", cwd=built).out)
+    assert answer["profile"]["launches"][0]["kernel"] == "gemm_cpu" and "timeline" not in answer
+    assert aitc("bench", "out", "--iters", "1", "--trace", "none/trace.json", cwd=built).code == Exit.IO
     assert aitc("bench", "out", "--dim", "nope=3", cwd=built).code == Exit.USAGE
     assert aitc("bench", "out", "--dim", "batch=77", cwd=built).code == Exit.RUNTIME
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -48,6 +49,14 @@ def test_a_whole_model(target: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "verification passed" in done.stdout
+    bench = ("bench", str(tmp_path / "out"), "--iters", "2", "--warmup", "0", "--profile", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", *bench], capture_output=True, text=True, env=env, cwd=emulator.ROOT, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    profile = json.loads(done.stdout)["profile"]  # the times mean nothing
+    assert [span[0] for span in profile["timeline"]] == list(range(len(profile["launches"])))
+    assert all(launch["us"] > 0 and launch["floor_us"] > 0 for launch in profile["launches"])
 
 
 HOST = r"""

@@ -25,6 +25,7 @@ LAYERS = (
     ("verify",),
     ("progress", "report", "describe"),
     ("pipeline",),
+    ("profile", "tune"),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 WITHIN = {("report", "progress"), ("describe", "progress"), ("describe", "report")}  # the last row but one, in order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -238,11 +239,11 @@ class TestOnDevice:
         with aitc.load(out) as model:
             times = sorted(model.bench(100, 10))
             assert 2e-6 < times[50] < 1e-3
-            profile = model.profile(10)
-            assert [n for n, _ in profile] == list(model.launches) and all(1e-7 < s < 1e-3 for _, s in profile)
-            print(
-                f"median of a replayed run {times[50] * 1e6:.2f} us; launches alone {[round(s * 1e6, 2) for _, s in profile]}"
-            )
+            spans = model.profile(10)
+            assert [(s.run, s.launch) for s in spans] == [(r, n) for r in range(10) for n in range(len(model.launches))]
+            assert all(1e-7 < s.end - s.begin < 1e-3 for s in spans)
+            # The stream is held back while launches are put into it: none waits for the host.
+            assert all(b.begin - a.end < 20e-6 for a, b in itertools.pairwise(spans) if a.run == b.run)
 
     def test_the_executable(self, out: Path, tmp_path: Path) -> None:
         x = x_of(3)

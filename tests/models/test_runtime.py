@@ -162,7 +162,12 @@ def test_two_models_and_one_twice(out: Path) -> None:
 def test_times(model: aitc.runtime.Model) -> None:
     times = model.bench(5, 2)
     assert len(times) == 5 and all(0 < t < 1 for t in times)
-    assert [name for name, _ in model.profile(3)] == ["multiply_0", "add_1", "increment_2"]
+    spans = model.profile(3)
+    assert [(s.run, s.launch) for s in spans] == [(run, launch) for run in range(3) for launch in range(3)]
+    ends = [0.0, *(t for s in spans[:3] for t in (s.begin, s.end))]
+    assert ends == sorted(ends)
+    assert [s.launch for s in model.profile(2, chosen=[True, False, True])] == [0, 2, 0, 2]
+    assert model.profile(0) == []
 
 
 def test_closed_is_closed(model: aitc.runtime.Model) -> None:
@@ -428,6 +433,9 @@ def test_made_up_inputs_and_times(out: Path) -> None:
         and 0 < latency["min"] <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"]
     )
     assert [launch["name"] for launch in result["launches"]] == ["multiply_0", "add_1", "increment_2"]
+    assert all(0 < launch["min_us"] <= launch["us"] for launch in result["launches"])
+    assert [span["launch"] for span in result["timeline"]] == [0, 1, 2]
+    assert all(span["begin_us"] <= span["end_us"] for span in result["timeline"])
     assert result["inputs"][0]["shape"] == [5, 4]
     text = run(out / "hand", "--bench", "--iters", 3).stdout
     assert "latency of 3 runs, ms: p50" in text and "(made up)" in text

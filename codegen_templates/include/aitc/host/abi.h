@@ -90,6 +90,12 @@ typedef struct aitc_tensor {
   int32_t memory; /* aitc_memory */
 } aitc_tensor;
 
+/* One launch in a run that was profiled: when it began and ended, in seconds since the run began. */
+typedef struct aitc_span {
+  int32_t run, launch;
+  double begin, end;
+} aitc_span;
+
 typedef struct aitc_instance aitc_instance;
 
 /* What a library exports under the symbol `aitc_model_v1` (a function that returns it). Functions that return a status
@@ -140,6 +146,11 @@ typedef struct aitc_model {
    * to hold what comes: as much as the tensor's shape says. */
   aitc_status (*run_sized)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, aitc_tensor* outputs,
                            size_t output_count, int64_t* shapes, void* stream);
+  /* Runs the model `runs` times after `warmup` times, on data as in `bench`, and says when each launch began and ended:
+   * run after run, in order. `chosen`, if not null, has a flag for each launch, and the others are left out. The spans
+   * are the instance's, valid until its next profile. */
+  aitc_status (*profile)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup, int runs,
+                         const uint8_t* chosen, const aitc_span** spans, size_t* count);
 } aitc_model;
 
 #ifdef __cplusplus

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -157,11 +158,11 @@ class Command {
     }
     if (options_.bench || options_.profile) {
       seconds_.resize(size_t(options_.iterations));
-      launches_.resize(size_t(model_.launch_count));
       check(model_, model_.bench(instance_, in.data(), in.size(), options_.warmup, options_.iterations, seconds_.data(),
-                                 options_.profile ? launches_.data() : nullptr));
+                                 nullptr));
       std::sort(seconds_.begin(), seconds_.end());
     }
+    if (options_.profile) profile(in);
     options_.json ? print_json() : print_text();
   }
 
@@ -240,6 +241,28 @@ class Command {
     }
   }
 
+  void profile(const std::vector<aitc_tensor>& in) {
+    const aitc_span* spans = nullptr;
+    size_t count = 0;
+    check(model_, model_.profile(instance_, in.data(), in.size(), options_.warmup, options_.iterations, nullptr, &spans,
+                                 &count));
+    const size_t runs = size_t(options_.iterations), launches = size_t(model_.launch_count);
+    std::vector<std::vector<double>> each(launches, std::vector<double>(runs, 0.0));
+    std::vector<std::pair<double, int>> ends(runs);
+    for (size_t i = 0; i < count; ++i) {
+      each[size_t(spans[i].launch)][size_t(spans[i].run)] += spans[i].end - spans[i].begin;
+      ends[size_t(spans[i].run)] = {spans[i].end, spans[i].run};
+    }
+    std::sort(ends.begin(), ends.end());
+    const int middle = ends[runs / 2].second;
+    std::copy_if(spans, spans + count, std::back_inserter(timeline_), [&](const aitc_span& s) { return s.run == middle; });
+    for (std::vector<double>& seconds : each) {
+      std::sort(seconds.begin(), seconds.end());
+      launches_.push_back(seconds[runs / 2]);
+      least_.push_back(seconds[0]);
+    }
+  }
+
   static std::vector<aitc_tensor> tensors(std::vector<Array>& arrays) {
     std::vector<aitc_tensor> all;
     for (Array& array : arrays)
@@ -293,8 +316,12 @@ class Command {
     if (options_.profile) {
       text += ", \"launches\": [";
       for (size_t i = 0; i < launches_.size(); ++i)
-        text += format("%s{\"name\": %s, \"us\": %.3f}", i ? ", " : "", json_string(model_.launches[i]).c_str(),
-                       launches_[i] * 1e6);
+        text += format("%s{\"name\": %s, \"us\": %.3f, \"min_us\": %.3f}", i ? ", " : "",
+                       json_string(model_.launches[i]).c_str(), launches_[i] * 1e6, least_[i] * 1e6);
+      text += "], \"timeline\": [";  // of the run that took the median time
+      for (size_t i = 0; i < timeline_.size(); ++i)
+        text += format("%s{\"launch\": %d, \"begin_us\": %.3f, \"end_us\": %.3f}", i ? ", " : "", timeline_[i].launch,
+                       timeline_[i].begin * 1e6, timeline_[i].end * 1e6);
       text += "]";
     }
     printf("%s}\n", text.c_str());
@@ -311,7 +338,8 @@ class Command {
   const Options& options_;
   aitc_instance* instance_ = nullptr;
   std::vector<Array> inputs_, outputs_;
-  std::vector<double> seconds_, launches_;
+  std::vector<double> seconds_, launches_, least_;  // launches: their medians and minima
+  std::vector<aitc_span> timeline_;                 // of one run
 };
 
 inline int exit_code(aitc_status status) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "aitc/host/late.h"
+#include "aitc/host/profile.h"
 #include "aitc/host/program.h"
 #include "aitc/host/weights.h"
 
@@ -74,21 +75,39 @@ inline const Kernels& choose_kernels() {
 }
 
 // ---- one run
+// When launches begin and end, by the clock.
+class Timeline {
+ public:
+  Timeline(const uint8_t* chosen, std::vector<aitc_span>& spans) : chosen_(chosen), spans_(spans) {}
+  void start(int run) { run_ = run, start_ = now_seconds(); }
+  template <typename Launch>
+  void time(int index, const Launch& launch) {
+    if (chosen_ != nullptr && !chosen_[index]) return;
+    const double begin = now_seconds();
+    launch();
+    spans_.push_back({run_, index, begin - start_, now_seconds() - start_});
+  }
+
+ private:
+  const uint8_t* chosen_;
+  std::vector<aitc_span>& spans_;
+  int run_ = 0;
+  double start_ = 0;
+};
+
 struct Run {
   char* arena;
   const char* weights;
   char* state;
   char* const* inputs;
   char* const* outputs;
-  double* launch_seconds;  // null, or where each launch's time is added
+  Timeline* timeline;  // null: launches are not timed
   Late* late;
 
   template <typename... Parameters, typename... Args>
   void launch(int index, void (*kernel)(Parameters...), Args... args) const {
-    if (launch_seconds == nullptr) return kernel(static_cast<Parameters>(args)...);
-    const double begin = now_seconds();
-    kernel(static_cast<Parameters>(args)...);
-    launch_seconds[index] += now_seconds() - begin;
+    if (timeline == nullptr) return kernel(static_cast<Parameters>(args)...);
+    timeline->time(index, [&] { kernel(static_cast<Parameters>(args)...); });
   }
   void copy(char* to, const char* from, int64_t bytes) const {
     if (bytes > 0 && to != from) memmove(to, from, size_t(bytes));
@@ -188,30 +207,50 @@ class Executor {
 
   void bench(Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds,
              double* launch_seconds) {
-    std::vector<std::unique_ptr<Pages>> memory;
-    std::vector<aitc_tensor> outputs;
-    for (int i = 0; i < program_.output_count; ++i) {
-      memory.emplace_back(new Pages(sizes.bytes[size_t(program_.input_count + i)]));
-      outputs.push_back({memory.back()->data(), nullptr, 0, program_.outputs[i].dtype, AITC_MEMORY_HOST});
-    }
-    late_.output = [&](int i, const std::vector<int64_t>& shape) {
-      const uint64_t bytes = settle_shape(program_, sizes, i, shape);
-      if (memory[size_t(i)]->bytes() < bytes) memory[size_t(i)].reset(new Pages(bytes));
-      return memory[size_t(i)]->data();
-    };
+    const std::vector<aitc_tensor> outputs = own_outputs(sizes);
     for (int i = -warmup; i < iterations; ++i) {
       const double begin = now_seconds();
       run_timed(sizes, inputs, outputs.data(), nullptr);
       if (i >= 0) seconds[i] = now_seconds() - begin;
     }
     if (launch_seconds == nullptr || iterations <= 0) return;
-    for (int i = 0; i < program_.launch_count; ++i) launch_seconds[i] = 0;
-    for (int i = 0; i < iterations; ++i) run_timed(sizes, inputs, outputs.data(), launch_seconds);
-    for (int i = 0; i < program_.launch_count; ++i) launch_seconds[i] /= iterations;
+    std::vector<aitc_span> spans;
+    profile(sizes, inputs, 0, iterations, nullptr, spans);
+    mean_seconds(spans, iterations, launch_seconds, program_.launch_count);
+  }
+
+  void profile(Sizes& sizes, const aitc_tensor* inputs, int warmup, int runs, const uint8_t* chosen,
+               std::vector<aitc_span>& spans) {
+    const std::vector<aitc_tensor> outputs = own_outputs(sizes);
+    std::vector<aitc_span> unused;
+    Timeline untimed(chosen, unused), timeline(chosen, spans);
+    for (int i = -warmup; i < runs; ++i) {
+      Timeline& used = i < 0 ? untimed : timeline;
+      used.start(i);
+      run_timed(sizes, inputs, outputs.data(), &used);
+    }
   }
 
  private:
-  void run_timed(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, double* launch_seconds) {
+  // Outputs in memory of our own, which is kept for the next time.
+  std::vector<aitc_tensor> own_outputs(Sizes& sizes) {
+    results_.resize(size_t(program_.output_count));
+    const auto room = [this](int i, uint64_t bytes) {
+      std::unique_ptr<Pages>& pages = results_[size_t(i)];
+      if (pages == nullptr || pages->bytes() < bytes) pages.reset(new Pages(bytes));
+      return pages->data();
+    };
+    std::vector<aitc_tensor> outputs;
+    for (int i = 0; i < program_.output_count; ++i)
+      outputs.push_back({room(i, sizes.bytes[size_t(program_.input_count + i)]), nullptr, 0, program_.outputs[i].dtype,
+                         AITC_MEMORY_HOST});
+    late_.output = [this, room, &sizes](int i, const std::vector<int64_t>& shape) {
+      return room(i, settle_shape(program_, sizes, i, shape));
+    };
+    return outputs;
+  }
+
+  void run_timed(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, Timeline* timeline) {
     if (program_.arena != nullptr) {
       const uint64_t bytes = uint64_t(program_.arena(sizes.dims.data()));
       if (bytes > arena_->bytes()) arena_.reset(new Pages(bytes));
@@ -220,7 +259,7 @@ class Executor {
     for (int i = 0; i < program_.input_count; ++i) in.push_back(static_cast<char*>(inputs[i].data));
     for (int i = 0; i < program_.output_count; ++i) out.push_back(static_cast<char*>(outputs[i].data));
     if (program_.steps) late_.pool.begin();
-    program_.run(Run{arena_->data(), weights_.data(), state_.data(), in.data(), out.data(), launch_seconds, &late_},
+    program_.run(Run{arena_->data(), weights_.data(), state_.data(), in.data(), out.data(), timeline, &late_},
                  sizes.dims.data());
   }
 
@@ -228,6 +267,7 @@ class Executor {
   Weights weights_;
   std::unique_ptr<Pages> arena_;
   Pages state_;
+  std::vector<std::unique_ptr<Pages>> results_;  // of runs that are timed
   Late late_{0};
 };
 

@@ -8,6 +8,7 @@
 
 #include "aitc/host/gpu_api.h"
 #include "aitc/host/late.h"
+#include "aitc/host/profile.h"
 #include "aitc/host/program.h"
 #include "aitc/host/tensor_map.h"
 #include "aitc/host/weights.h"
@@ -117,6 +118,71 @@ class Kernel {
 };
 
 // ---- one run
+// Marks around launches, which are read when the stream is idle. Launches are put into the stream while it is held back
+// (`held`: not where the host waits for results on the way), `together` at a time, less than a stream's queue holds.
+class Timeline {
+ public:
+  Timeline(const uint8_t* chosen, std::vector<aitc_span>& spans, bool held)
+      : chosen_(chosen), spans_(spans), held_(held) {}
+
+  void start(int run, gpu::Stream stream) {
+    run_ = run;
+    begin_part(stream);
+  }
+  template <typename Launch>
+  void time(int index, gpu::Stream stream, const Launch& launch) {
+    if (chosen_ != nullptr && !chosen_[index]) return;
+    if (launches_.size() == together) {
+      end_part(stream);
+      begin_part(stream);
+    }
+    mark(stream);
+    launch();
+    mark(stream);
+    launches_.push_back(index);
+  }
+  void finish(gpu::Stream stream) {
+    end_part(stream);
+    past_ = 0;
+  }
+
+ private:
+  static constexpr size_t together = 256;
+
+  void mark(gpu::Stream stream) {
+    if (used_ == marks_.size()) marks_.emplace_back(true);
+    marks_[used_++].record(stream);
+  }
+  void begin_part(gpu::Stream stream) {
+    used_ = 0;
+    launches_.clear();
+    if (held_) gate_.reset(new gpu::Gate(stream));
+    mark(stream);
+  }
+  // Parts follow each other without the time that the host takes between them.
+  void end_part(gpu::Stream stream) {
+    gate_.reset();
+    gpu::synchronize(stream);
+    double end = past_;
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      const double begin = past_ + marks_[2 * i + 1].seconds_since(marks_[0]);
+      end = begin + marks_[2 * i + 2].seconds_since(marks_[2 * i + 1]);
+      spans_.push_back({run_, launches_[i], begin, end});
+    }
+    past_ = end;
+  }
+
+  const uint8_t* chosen_;
+  std::vector<aitc_span>& spans_;
+  const bool held_;
+  std::unique_ptr<gpu::Gate> gate_;
+  std::vector<gpu::Mark> marks_;  // the part's beginning, then one before and one after each launch
+  std::vector<int> launches_;
+  size_t used_ = 0;
+  int run_ = 0;
+  double past_ = 0;  // when the part before ended
+};
+
 struct Run {
   char* arena;
   const char* weights;
@@ -125,7 +191,7 @@ struct Run {
   char* const* outputs;
   int device;
   gpu::Stream stream;
-  const std::vector<gpu::Mark>* marks;  // null, or one before and one after each launch
+  Timeline* timeline;  // null: launches are not timed
   Late* late;
 
   void launch(int index, const Kernel& kernel, const Geometry& geometry, std::initializer_list<Arg> args) const {
@@ -133,9 +199,8 @@ struct Run {
     if (args.size() > 64) throw Error(AITC_INTERNAL, "a kernel with more than 64 arguments");
     int count = 0;
     for (const Arg& arg : args) addresses[count++] = const_cast<void*>(arg.address());
-    if (marks) (*marks)[size_t(2 * index)].record(stream);
-    kernel.launch(geometry, addresses, device, stream);
-    if (marks) (*marks)[size_t(2 * index + 1)].record(stream);
+    if (timeline == nullptr) return kernel.launch(geometry, addresses, device, stream);
+    timeline->time(index, stream, [&] { kernel.launch(geometry, addresses, device, stream); });
   }
   void copy(char* to, const char* from, int64_t bytes) const {
     if (to != from) gpu::copy_async(to, from, uint64_t(bytes), stream);
@@ -306,17 +371,7 @@ class Executor {
              double* launch_seconds) {
     gpu::DeviceScope scope(device_);
     const gpu::Stream stream = stream_->get();
-    reserve(sizes, false);
-    if (used_) done_->hold_back(stream);
-    Pointers pointers;
-    for (int p = 0; p < program_.input_count + program_.output_count; ++p) {
-      const uint64_t bytes = sizes.bytes[size_t(p)];
-      pointers.push_back(staging(p, bytes));
-      if (p < program_.input_count) gpu::copy(pointers.back(), inputs[p].data, bytes);
-    }
-    late_.output = [&](int i, const std::vector<int64_t>& shape) {
-      return staging(program_.input_count + i, settle_shape(program_, sizes, i, shape));
-    };
+    const Pointers pointers = begin_bench(sizes, inputs);
     for (int i = 0; i < warmup + 2; ++i) execute(sizes, pointers, stream);  // twice at least: launched, then recorded
     std::vector<gpu::Mark> marks;
     for (int i = 0; i < 2 * iterations; ++i) marks.emplace_back(true);
@@ -327,10 +382,19 @@ class Executor {
     }
     gpu::synchronize(stream);
     for (int i = 0; i < iterations; ++i) seconds[i] = marks[size_t(2 * i + 1)].seconds_since(marks[size_t(2 * i)]);
-    if (launch_seconds && iterations > 0) profile(sizes, pointers, iterations, launch_seconds);
-    done_->record(stream);
-    last_stream_ = stream;
-    used_ = true;
+    if (launch_seconds && iterations > 0) {
+      std::vector<aitc_span> spans;
+      timed_runs(sizes, pointers, 0, iterations, nullptr, spans);
+      mean_seconds(spans, iterations, launch_seconds, program_.launch_count);
+    }
+    end_bench();
+  }
+
+  void profile(Sizes& sizes, const aitc_tensor* inputs, int warmup, int runs, const uint8_t* chosen,
+               std::vector<aitc_span>& spans) {
+    gpu::DeviceScope scope(device_);
+    timed_runs(sizes, begin_bench(sizes, inputs), warmup, runs, chosen, spans);
+    end_bench();
   }
 
  private:
@@ -367,10 +431,10 @@ class Executor {
     arena_ = gpu::Memory(bytes);
   }
 
-  Run make_run(const Pointers& pointers, gpu::Stream stream, const std::vector<gpu::Mark>* marks) {
+  Run make_run(const Pointers& pointers, gpu::Stream stream, Timeline* timeline) {
     if (program_.steps) late_.pool.begin();
     return Run{arena_.data(), weights_->data(), state_.data(), pointers.data(), pointers.data() + program_.input_count,
-               device_,       stream,           marks,         &late_};
+               device_,       stream,           timeline,      &late_};
   }
 
   // Where kernels read or write a tensor of the caller: there, or in device memory of our own.
@@ -412,19 +476,37 @@ class Executor {
     }
   }
 
-  void profile(const Sizes& sizes, const Pointers& pointers, int iterations, double* launch_seconds) {
-    const gpu::Stream stream = stream_->get();
-    std::vector<gpu::Mark> marks;
-    for (int i = 0; i < 2 * program_.launch_count; ++i) {
-      marks.emplace_back(true);
-      marks.back().record(stream);  // launches that are skipped take no time
+  // Inputs on the device, and room for the outputs there.
+  Pointers begin_bench(Sizes& sizes, const aitc_tensor* inputs) {
+    reserve(sizes, false);
+    if (used_) done_->hold_back(stream_->get());
+    Pointers pointers;
+    for (int p = 0; p < program_.input_count + program_.output_count; ++p) {
+      const uint64_t bytes = sizes.bytes[size_t(p)];
+      pointers.push_back(staging(p, bytes));
+      if (p < program_.input_count) gpu::copy(pointers.back(), inputs[p].data, bytes);
     }
-    for (int i = 0; i < program_.launch_count; ++i) launch_seconds[i] = 0;
-    for (int n = 0; n < iterations; ++n) {
-      program_.run(make_run(pointers, stream, &marks), sizes.dims.data());
-      gpu::synchronize(stream);
-      for (int i = 0; i < program_.launch_count; ++i)
-        launch_seconds[i] += marks[size_t(2 * i + 1)].seconds_since(marks[size_t(2 * i)]) / iterations;
+    late_.output = [this, &sizes](int i, const std::vector<int64_t>& shape) {
+      return staging(program_.input_count + i, settle_shape(program_, sizes, i, shape));
+    };
+    return pointers;
+  }
+  void end_bench() {
+    done_->record(stream_->get());
+    last_stream_ = stream_->get();
+    used_ = true;
+  }
+
+  void timed_runs(const Sizes& sizes, const Pointers& pointers, int warmup, int runs, const uint8_t* chosen,
+                  std::vector<aitc_span>& spans) {
+    const gpu::Stream stream = stream_->get();
+    std::vector<aitc_span> unused;
+    Timeline untimed(chosen, unused, false), timeline(chosen, spans, !program_.steps);
+    for (int i = -warmup; i < runs; ++i) {
+      Timeline& used = i < 0 ? untimed : timeline;
+      used.start(i, stream);
+      program_.run(make_run(pointers, stream, &used), sizes.dims.data());
+      used.finish(stream);
     }
   }
 

@@ -1,8 +1,12 @@
 // The few runtime functions that the host code uses, under one spelling for CUDA and HIP. The only host file that tells
 // them apart (besides tensor_map.h).
 #pragma once
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <thread>
 
 #include "aitc/host/errors.h"
 
@@ -161,6 +165,33 @@ class Mark {
 
  private:
   Event event_ = nullptr;
+};
+
+// Holds a stream back while work is put into it, so that the device finds one launch after another and its times are
+// its own, not the host's. Opens by itself after `patience`, in case the stream's queue is full.
+class Gate {
+ public:
+  explicit Gate(Stream stream) : state_(new std::shared_ptr<State>(std::make_shared<State>())), open_(*state_) {
+    const Status status = AITC_GPU_CALL(StreamAddCallback)(stream, wait, state_, 0);  // ROCm 5.2 lacks LaunchHostFunc
+    if (status != success) delete state_;
+    check(status, "holding a stream back");
+  }
+  Gate(const Gate&) = delete;
+  ~Gate() { open_->now = true; }
+
+ private:
+  struct State {
+    std::atomic<bool> now{false};
+  };
+  static constexpr std::chrono::milliseconds patience{200};
+  static void wait(Stream, Status, void* data) {
+    const std::unique_ptr<std::shared_ptr<State>> mine(static_cast<std::shared_ptr<State>*>(data));
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!(*mine)->now && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  }
+
+  std::shared_ptr<State>* state_;  // the stream's share
+  std::shared_ptr<State> open_;
 };
 
 // A stream of our own, which does not wait for the default stream.

@@ -12,6 +12,7 @@ struct aitc_instance {
   const int device;
   const std::string device_name;
   std::mutex mutex;  // runs take turns: they share one arena
+  std::vector<aitc_span> spans;  // of the last profile
   aitc_instance(const aitc::host::Program& program, int device, const char* weights)
       : executor(program, device, weights), device(device), device_name(executor.device_name()) {}
 };
@@ -84,6 +85,21 @@ struct Library {
     });
   }
 
+  static aitc_status profile(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup,
+                             int runs, const uint8_t* chosen, const aitc_span** spans, size_t* count) {
+    return guarded([&] {
+      if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
+      if (spans == nullptr || count == nullptr || runs < 0 || warmup < 0)
+        throw Error(AITC_BAD_ARGUMENT, "profile needs a place for the spans and counts that are not negative");
+      Sizes sizes = bind_inputs(program, inputs, input_count);
+      std::lock_guard<std::mutex> lock(instance->mutex);
+      instance->spans.clear();
+      instance->executor.profile(sizes, inputs, warmup, runs, chosen, instance->spans);
+      *spans = instance->spans.data();
+      *count = instance->spans.size();
+    });
+  }
+
   static aitc_status allocate(int device, size_t bytes, void** data) {
     return guarded([&] {
       if (data == nullptr) throw Error(AITC_BAD_ARGUMENT, "the place for the pointer is null");
@@ -130,7 +146,8 @@ struct Library {
                                      allocate,
                                      release,
                                      copy,
-                                     run_sized};
+                                     run_sized,
+                                     profile};
     return &table;
   }
 };

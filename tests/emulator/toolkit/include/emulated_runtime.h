@@ -209,7 +209,18 @@ class Work {
     first.run();
     return report(first.status != API(Success) ? first.status : status);
   }
+  // A callback holds its stream back, which the calling thread cannot wait for: it runs when somebody waits.
+  void defer(std::function<void()> function) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    deferred_.push_back(std::move(function));
+  }
   Status finish() {
+    std::vector<std::function<void()>> now;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      now.swap(deferred_);
+    }
+    for (const auto& function : now) function();
     return submit(nullptr, {[] { return API(Success); }, nullptr});
   }
 
@@ -233,6 +244,7 @@ class Work {
 
   std::mutex mutex_;
   std::shared_ptr<const Launched> held_;
+  std::vector<std::function<void()>> deferred_;
   bool skip_ = [] {
     const char* order = getenv("AITC_EMULATOR_ORDER");
     return order && (!strcmp(order, "reverse") || atoi(order) % 2);
@@ -312,6 +324,10 @@ inline API(Error_t) API(StreamCreateWithFlags)(API(Stream_t) * stream, unsigned)
 }
 inline API(Error_t) API(StreamDestroy)(API(Stream_t) stream) { return delete stream, API(Success); }
 inline API(Error_t) API(StreamSynchronize)(API(Stream_t)) { return emulated_runtime::work().finish(); }
+inline API(Error_t)
+    API(StreamAddCallback)(API(Stream_t) stream, void (*call)(API(Stream_t), API(Error_t), void*), void* data, unsigned) {
+  return emulated_runtime::work().defer([=] { call(stream, API(Success), data); }), API(Success);
+}
 inline API(Error_t) API(StreamIsCapturing)(API(Stream_t) stream, API(StreamCaptureStatus) * status) {
   return *status = stream && stream->recording ? API(StreamCaptureStatusActive) : API(StreamCaptureStatusNone),
          API(Success);
