@@ -1,0 +1,152 @@
+"""Resize in every mode and with every coordinate transformation, and GridSample in five dimensions."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from conformance.cases.case import Array, Case, case, normal, onnxruntime_gives, specification_gives
+
+COORDINATES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
+)  # fmt: skip
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+# how much of [1, 2, 5, 6]: a smaller one, a larger one, one of each, one row
+SIZES = {"down": (3, 4), "up": (9, 13), "mixed": (7, 4), "one": (1, 11)}
+SCALES = {"down": (0.5, 0.75), "up": (1.75, 2.25), "mixed": (1.5, 0.5), "quarter": (0.25, 3.0)}  # of few bits, as is the region
+
+
+def _resizes(name: str, settings: str, lead: str = "", source: str = "x") -> Case:
+    """All sizes and scales of a setting (attributes, without the braces) in one model, as outputs ``y0`` ..."""
+    constants = ["float[8] roi = {0, 0, 0.125, 0.25, 1, 1, 0.75, 0.875}"]
+    nodes, outputs = [lead], []
+    for n, (h, w) in enumerate(SIZES.values()):
+        constants.append(f"int64[4] z{n} = {{1, 2, {h}, {w}}}")
+        nodes.append(f"y{n} = Resize<{settings}>({source}, roi, , z{n})")
+        outputs.append(f"float[1,2,{h},{w}] y{n}")
+    for n, (h, w) in enumerate(SCALES.values(), len(SIZES)):
+        constants.append(f"float[4] s{n} = {{1, 1, {h}, {w}}}")
+        nodes.append(f"y{n} = Resize<{settings}>({source}, roi, s{n})")
+        outputs.append(f"float[1,2,h{n},w{n}] y{n}")
+    shape = "1,5,6,2" if lead else "1,2,5,6"
+    text = f"(float[{shape}] x) => ({', '.join(outputs)}) <{', '.join(constants)}> {{ {' '.join(nodes)} }}"
+    x = normal(*map(int, shape.split(",")))
+    # onnx.reference takes other sizes than the text of the specification has for these two
+    oracle = onnxruntime_gives if "pytorch_half_pixel" in name or "tf_crop" in name else specification_gives
+    return case(name, text, {"x": x}, oracle=oracle, opset=19)
+
+
+def _every_resize() -> list[Case]:
+    cases = []
+    for mode, coordinates in itertools.product(("nearest", "linear", "cubic"), COORDINATES):
+        settings = f'mode = "{mode}", coordinate_transformation_mode = "{coordinates}", extrapolation_value = 7.0'
+        if mode == "nearest":
+            cases += [
+                _resizes(f"resize_nearest_{r}_{coordinates}", f'{settings}, nearest_mode = "{r}"') for r in NEAREST
+            ]
+        else:
+            cases.append(_resizes(f"resize_{mode}_{coordinates}", settings))
+            if coordinates != "tf_crop_and_resize":
+                cases.append(_resizes(f"resize_{mode}_{coordinates}_antialias", f"{settings}, antialias = 1"))
+    turned = "t = Transpose<perm = [0, 3, 1, 2]>(x)"
+    for mode, antialias in itertools.product(("nearest", "linear", "cubic"), (0, 1)):
+        if mode != "nearest" or not antialias:
+            settings = f'mode = "{mode}", antialias = {antialias}'
+            cases.append(_resizes(f"resize_after_transpose_{mode}_{antialias}", settings, turned, "t"))
+    for policy in ("not_larger", "not_smaller"):
+        text = f"""(float[1,2,5,6] x) => (float[1,2,a,b] y) <int64[2] z = {{7, 4}}> {{
+            y = Resize<mode = "linear", axes = [2, 3], keep_aspect_ratio_policy = "{policy}">(x, , , z) }}"""
+        cases.append(case(f"resize_{policy}", text, {"x": normal(1, 2, 5, 6)}, oracle=specification_gives, opset=19))
+    return cases
+
+
+def _floor_of_float32() -> list[Case]:
+    """5 * 1.8 is 9 in float32 and less in exact arithmetic on float32(1.8); exporters spell sizes this way."""
+    runs = ({"x": normal(1, 1, 5, 7)}, {"x": normal(1, 1, 10, 3)})
+    fixed = "(float[1,1,5,7] x) => (float[1,1,a,b] y) <float[4] s = {1, 1, 1.8, 2.2}> { y = Resize(x, , s) }"
+    symbolic = "(float[1,1,h,w] x) => (float[1,1,a,b] y) <float[4] s = {1, 1, 1.8, 2.2}> { y = Resize(x, , s) }"
+    spelled = """(float[1,1,h,w] x) => (float[1,1,a,b] y) <float[4] s = {1, 1, 1.8, 2.2}> {
+        z = Shape(x) f = Cast<to = 1>(z) m = Mul(f, s) g = Floor(m) i = Cast<to = 7>(g) y = Resize(x, , , i) }"""
+    return [
+        case("resize_scale_of_many_bits", fixed, runs[0]),
+        case("resize_scale_of_many_bits_symbolic", symbolic, *runs),
+        case("resize_scale_of_many_bits_spelled", spelled, *runs),
+    ]
+
+
+def _resizes_of_symbols() -> list[Case]:
+    runs = ({"x": normal(1, 3, 5, 6)}, {"x": normal(2, 3, 4, 9)})
+    cases = []
+    for mode in ("nearest", "linear", "cubic"):
+        by_scales = f"""(float[n,3,h,w] x) => (float[n,3,a,b] y) <float[4] s = {{1, 1, 2, 1.5}}> {{
+            y = Resize<mode = "{mode}">(x, , s) }}"""
+        by_sizes = f"""(float[n,3,h,w] x) => (float[n,3,a,b] y) <int64[2] z = {{7, 4}}, int64[1] i = {{0}}, int64[1] j = {{2}}> {{
+            s = Shape(x) f = Slice(s, i, j) t = Concat<axis = 0>(f, z) y = Resize<mode = "{mode}">(x, , , t) }}"""
+        like = f"""(float[n,3,h,w] x, float[n,3,a,b] l) => (float[n,3,a,b] y) {{
+            t = Shape(l) r = Resize<mode = "{mode}">(x, , , t) y = Add(r, l) }}"""
+        weights = ", ".join(str(i / 8) for i in range(-12, 12))
+        conv = f"""(float[n,3,h,w] x) => (float[n,8,a,b] y) <float[8,3,1,1] k = {{{weights}}}, float[4] s = {{1, 1, 2, 2}}> {{
+            c = Conv(x, k) y = Resize<mode = "{mode}">(c, , s) }}"""
+        cases += [
+            case(f"resize_{mode}_symbolic_by_scales", by_scales, *runs, oracle=specification_gives),
+            case(f"resize_{mode}_symbolic_by_sizes", by_sizes, *runs, oracle=specification_gives),
+            case(
+                f"resize_{mode}_like_another",
+                like,
+                {"x": normal(1, 3, 5, 6), "l": normal(1, 3, 8, 3)},
+                oracle=specification_gives,
+            ),
+            case(f"resize_{mode}_after_convolution", conv, *runs, oracle=specification_gives),
+        ]
+    return cases
+
+
+def _grid_sample(x: Array, g: Array, mode: str, padding: str, align: int) -> Array:
+    """GridSample of space (D, H, W) in float64, as the specification has it."""
+    n, c, *space = x.shape
+    size = np.array(space[::-1], np.float64)  # of x, y, z
+    at = g.astype(np.float64)
+    at = (at + 1) / 2 * (size - 1) if align else ((at + 1) * size - 1) / 2
+    low, high = (0 * size, size - 1) if align else (0 * size - 0.5, size - 0.5)
+    if padding == "reflection":
+        span = np.where(high > low, high - low, 1)
+        off = np.abs(at - low)
+        turns, rest = np.floor(off / span), np.mod(off, span)
+        at = np.where(high > low, np.where(turns % 2 == 0, low + rest, high - rest), low)
+    if padding != "zeros":
+        at = np.clip(at, 0, size - 1)
+    out = np.zeros((n, c, *g.shape[1:-1]))
+    base = np.rint(at) if mode == "nearest" else np.floor(at)
+    corners = itertools.product((0, 1), repeat=len(space)) if mode == "linear" else [(0,) * len(space)]
+    for corner in corners:
+        place = base + np.array(corner)
+        weight = np.ones(at.shape[:-1]) if mode == "nearest" else np.prod(1 - np.abs(at - place), axis=-1)
+        inside = np.all((place >= 0) & (place <= size - 1), axis=-1)
+        index = np.clip(place, 0, size - 1).astype(int)
+        for i in range(n):
+            value = x[i][(slice(None), *(index[i, ..., a] for a in reversed(range(len(space)))))]
+            out[i] += value * (weight * inside)[i]
+    return out
+
+
+def _grid_samples() -> list[Case]:
+    x, rng = normal(1, 1, 512, 32, 32), np.random.default_rng(1)
+    grid = (rng.uniform(-1.2, 1.2, (1, 8, 32, 32, 3))).astype(np.float32)
+    cases = []
+    for mode, padding, align in itertools.product(("linear", "nearest"), ("zeros", "border", "reflection"), (0, 1)):
+        node = f'{{ y = GridSample<mode = "{mode}", padding_mode = "{padding}", align_corners = {align}>(x, g) }}'
+        name = f"grid_sample_{mode}_{padding}_{'corners' if align else 'centers'}"
+
+        def expect(x: Array, g: Array, mode: str = mode, padding: str = padding, align: int = align) -> Array:
+            return _grid_sample(x, g, mode, padding, align)
+
+        deep = f"(float[1,1,512,32,32] x, float[1,8,32,32,3] g) => (float[1,1,8,32,32] y) {node}"
+        # a coordinate of hundreds has few bits left behind its point
+        cases.append(case(f"{name}_deep", deep, {"x": x, "g": grid}, expect=expect, scale=1e-4))
+        flat = f"(float[n,c,h,w] x, float[n,p,q,2] g) => (float[n,c,p,q] y) {node}"
+        run = {"x": normal(2, 3, 5, 7), "g": rng.uniform(-1.5, 1.5, (2, 4, 3, 2)).astype(np.float32)}
+        cases.append(case(f"{name}_symbolic", flat, run, expect=expect, scale=1e-5))
+    return cases
+
+
+CASES = [*_every_resize(), *_floor_of_float32(), *_resizes_of_symbols(), *_grid_samples()]
