@@ -159,11 +159,18 @@ def _ratio(x: Any) -> Ratio:
     if isinstance(x, float):
         if x != x or x in (float("inf"), float("-inf")):
             raise Undecided
-        f = Fraction(x)
+        f = _simplest(x)
         if f.denominator > 1 << 30:
             raise Undecided
         return Ratio(f.numerator, f.denominator)
     return Ratio(x, 1)
+
+
+def _simplest(x: float) -> Fraction:
+    """The fraction that was meant: 9/5 for float32(1.8), whose product with 5 floats round to 9 and exact arithmetic leaves below."""
+    simple = Fraction(x).limit_denominator(1000)
+    same = np.float32(simple) == np.float32(x) if x == np.float32(x) else float(simple) == x
+    return simple if same else Fraction(x)
 
 
 def _reduced(num: Dim, den: int) -> Any:
@@ -282,10 +289,10 @@ def _ceil(x: Any) -> Any:
 
 
 def scaled(size: Dim, scale: Any) -> Dim:
-    """floor(size * scale), for a scale that is a number or an element of a float content. Raises Undecided if no
-    Dim can say that."""
+    """floor(size * scale) in float32, as ONNX infers it, for a scale that is a number or an element of a float content.
+    Raises Undecided if no Dim can say that."""
     if isinstance(size, int) and isinstance(scale, (int, float)):
-        return int(np.floor(size * scale))
+        return int(np.floor(np.float32(size) * np.float32(scale)))
     return _floor(_times(size, float(scale) if isinstance(scale, int) else scale))
 
 

@@ -50,8 +50,8 @@ def infer_resize(types: Types, a: ResizeAttrs) -> tuple[TensorType, ...]:
 
 
 def source_coordinates(size_in: int, size_out: int, scale: float, a: ResizeAttrs, axis: int, rank: int) -> np.ndarray:
-    """Where in the input each output element along ``axis`` lies. The resized length is size_in * scale, which
-    need not be whole."""
+    """Where in the input each output element along ``axis`` lies. For align_corners and half_pixel_symmetric the resized
+    length is size_in * scale, which need not be whole (ONNX's node tests), for tf_crop_and_resize it is size_out."""
     i = np.arange(size_out, dtype=np.float64)
     length = size_in * scale
     if a.coordinates == "align_corners":
@@ -66,8 +66,8 @@ def source_coordinates(size_in: int, size_out: int, scale: float, a: ResizeAttrs
         return centre * (1 - adjustment) + (i + 0.5) / scale - 0.5
     if a.coordinates == "tf_crop_and_resize":
         begin, end = a.roi[axis], a.roi[rank + axis]
-        if length != 1:
-            return begin * (size_in - 1) + i * (end - begin) * (size_in - 1) / (length - 1)
+        if size_out > 1:
+            return begin * (size_in - 1) + i * (end - begin) * (size_in - 1) / (size_out - 1)
         return np.full(size_out, 0.5 * (begin + end) * (size_in - 1))
     return (i + 0.5) / scale - 0.5
 

@@ -36,7 +36,7 @@ struct ResizeAxis {
       const float adjustment = float(size_out) / length, centre = in_size / 2;
       x = centre * (1 - adjustment) + (out + 0.5f) / scale - 0.5f;
     } else if constexpr (coordinates == ResizeCoordinates::pytorch_half_pixel) {
-      x = length > 1 ? (out + 0.5f) / scale - 0.5f : 0.0f;
+      x = size_out > 1 ? (out + 0.5f) / scale - 0.5f : 0.0f;
     } else {
       x = (out + 0.5f) / scale - 0.5f;
     }
