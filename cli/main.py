@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import json
 import sys
 
@@ -72,6 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     wants_json = "--json" in arguments
     verbose = any(a in ("-v", "-vv", "--verbose") for a in arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of models and files may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    if not arguments:
+        print(cli.get_help(click.Context(cli, info_name="aitc", **cli.context_settings)), file=sys.stderr)
+        return int(Exit.USAGE)
     try:
         result = cli.main(args=arguments, prog_name="aitc", standalone_mode=False)
         sys.stdout.flush()

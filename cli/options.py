@@ -67,7 +67,7 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print the resu
 
 talk = _apply(
     click.option("-v", "--verbose", is_flag=True, help="Say more: passes, toolchains, tracebacks."),
-    click.option("-q", "--quiet", is_flag=True, help="Say nothing but problems."),
+    click.option("-q", "--quiet", is_flag=True, help="On stderr, nothing but problems."),
 )
 
 target_flag = click.option(

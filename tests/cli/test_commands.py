@@ -185,6 +185,22 @@ def test_help_of_every_command(aitc: Aitc) -> None:
         assert done.code == 0 and "Usage: aitc " + verb in done.out
 
 
+def test_without_a_command(aitc: Aitc) -> None:
+    done = aitc()
+    assert done.code == 2 and done.out == ""
+    assert done.err.startswith("Usage: aitc") and "Exit codes:" in done.err and "error[" not in done.err
+
+
+def test_names_that_the_terminal_cannot_show(aitc: Aitc, tmp_path: Path) -> None:
+    model = small_model()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "größe"
+    model.graph.node[0].name = "日本"
+    onnx.save(model, tmp_path / "m.onnx")
+    done = aitc("show", "m.onnx", "-t", "cpu", env={"PYTHONIOENCODING": "ascii"})
+    assert done.code == 0, done.err
+    assert "gr\\xf6\\xdfe" in done.out
+
+
 def test_stop_after_leaves_the_output_alone(aitc: Aitc, small: Path, tmp_path: Path) -> None:
     done = aitc("compile", small, "-t", "cpu", "--stop-after", "emit", "--dump", "d")
     assert done.code == 0 and "stopped after emit" in done.out
