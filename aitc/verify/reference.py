@@ -198,6 +198,12 @@ def _graphs(model: onnx.ModelProto) -> list[Any]:
     return found
 
 
+def _typed(g: Any) -> list[onnx.ValueInfoProto]:
+    """What says a type in a graph or a function, whose inputs and outputs are bare names."""
+    ports = [] if isinstance(g, onnx.FunctionProto) else [*g.input, *g.output]
+    return [*ports, *g.value_info]
+
+
 def _has_bfloat16(model: onnx.ModelProto) -> bool:
     for g in _graphs(model):
         tensors = list(getattr(g, "initializer", ()))
@@ -208,7 +214,7 @@ def _has_bfloat16(model: onnx.ModelProto) -> bool:
                     return True
         if any(t.data_type == BFLOAT16 for t in tensors):
             return True
-        if any(v.type.tensor_type.elem_type == BFLOAT16 for v in (*getattr(g, "input", ()), *getattr(g, "output", ()))):
+        if any(v.type.tensor_type.elem_type == BFLOAT16 for v in _typed(g)):
             return True
     return False
 
@@ -218,7 +224,7 @@ def widen(model: onnx.ModelProto) -> None:
     for g in _graphs(model):
         for t in getattr(g, "initializer", ()):
             _widen_tensor(t)
-        for v in (*getattr(g, "input", ()), *getattr(g, "output", ()), *getattr(g, "value_info", ())):
+        for v in _typed(g):
             if v.type.tensor_type.elem_type == BFLOAT16:
                 v.type.tensor_type.elem_type = FLOAT
         for node in g.node:

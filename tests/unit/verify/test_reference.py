@@ -83,6 +83,17 @@ def test_bfloat16_is_computed_in_float32_everywhere() -> None:
     assert reference.oracle.startswith("onnxruntime")
 
 
+@pytest.mark.parametrize("elem", [onnx.TensorProto.FLOAT, onnx.TensorProto.BFLOAT16])
+def test_local_functions(elem: int) -> None:
+    function = oh.make_function(
+        "mine", "Twice", ["a"], ["b"], [oh.make_node("Add", ["a", "a"], ["b"])], [oh.make_opsetid("", 17)]
+    )
+    m = model([oh.make_node("Twice", ["x"], ["y"], domain="mine")], [x([3], elem)], ["y"], elem=elem, functions=[function])
+    m.opset_import.append(oh.make_opsetid("mine", 1))
+    given = np.array([1, -2, 3], ml_dtypes.bfloat16 if elem == onnx.TensorProto.BFLOAT16 else np.float32)
+    assert Reference(m.SerializeToString()).run({"x": given})["y"].astype(np.float32).tolist() == [2, -4, 6]
+
+
 def test_values_in_the_middle() -> None:
     nodes = [oh.make_node("Exp", ["x"], ["m"], name="first"), oh.make_node("Log", ["m"], ["y"], name="second")]
     raw = model(nodes, [x([2])], ["y"]).SerializeToString()
