@@ -22,7 +22,7 @@ def group_norm(
     mean = x.mean((1, 3), keepdims=True) if op == "LayerNorm" else 0.0
     y = (x - mean) / np.sqrt(np.square(x - mean).mean((1, 3), keepdims=True) + 1e-5)
     y = y.reshape(images, space, C) * scale
-    V, across, down, packs, cluster = tile
+    V, across, down, _, cluster = tile
     ct = CTYPES[dtype]
     width_limit = min(V, 16 // SIZES[dtype])
     scaled = "v[j] * convert<float>(scale[k + j])"
