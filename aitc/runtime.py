@@ -16,7 +16,9 @@ import numpy as np
 from aitc import abi, dlpack
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir import dtype as dtypes
+from aitc.ir.dim import evaluate
 from aitc.ir.dtype import DType
+from aitc.ir.parse import parse_dim
 
 _EXITS = {abi.BAD_ARGUMENT: Exit.USAGE, abi.BAD_INPUT: Exit.USAGE, abi.FILE_ERROR: Exit.IO, abi.INTERNAL: Exit.INTERNAL}
 _DEVICES = {
@@ -236,7 +238,10 @@ class Model:
         """Made-up inputs that fit types and uses: ids below their limit, masks of 0 and 1, images in [0, 1). ``sizes``: of dims."""
         rng = np.random.default_rng(seed)
         values = {s.name: sizes.get(s.name, s.hint) for s in self.dims}
-        return [_random(p, tuple(values[d] if isinstance(d, str) else d for d in p.shape), rng) for p in self.inputs]
+        return [
+            _random(p, tuple(evaluate(parse_dim(d), values) if isinstance(d, str) else d for d in p.shape), rng)
+            for p in self.inputs
+        ]
 
     def bench(self, iters: int = 100, warmup: int = 10, inputs: Sequence[np.ndarray] | None = None) -> list[float]:
         """Seconds of each of ``iters`` runs after ``warmup`` untimed ones, on data that already is on the device."""

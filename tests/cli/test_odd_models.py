@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx.helper as oh
 import onnx.numpy_helper as nh
 import pytest
 
+from aitc.runtime import load
 from tests.cli.support import Aitc, small_model
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -99,6 +101,17 @@ def half() -> onnx.ModelProto:
     return graph_model(nodes, {"x": ["n", 16]}, ["y"], {"w": w}, onnx.TensorProto.FLOAT16)
 
 
+def sizes_that_are_expressions() -> onnx.ModelProto:
+    """As language models have it: the mask is as long as what was said before and what is said now."""
+    shapes: Shapes = {"past": ["n", "past"], "now": ["n", "now"], "mask": ["n", "past + now"], "half": ["floor(now / 2)"]}
+    nodes = [
+        oh.make_node("Concat", ["past", "now"], ["all"], axis=1),
+        oh.make_node("Mul", ["all", "mask"], ["y"]),
+        oh.make_node("Neg", ["half"], ["z"]),
+    ]
+    return graph_model(nodes, shapes, ["y", "z"])
+
+
 def no_nodes_but_a_view() -> onnx.ModelProto:
     return graph_model([oh.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], {"x": [3, 5]}, ["y"])
 
@@ -115,6 +128,7 @@ MODELS = [
     unnamed_nodes,
     initializer_is_also_an_input,
     half,
+    sizes_that_are_expressions,
     no_nodes_but_a_view,
 ]
 
@@ -126,6 +140,11 @@ def test_compiles_and_agrees(aitc: Aitc, tmp_path: Path, make: object) -> None:
     assert done.code == 0, done.err
     report = json.loads((tmp_path / "out" / "odd_model_1.json").read_text())
     assert report["verification"]["status"] == "passed"
+    ran = subprocess.run([tmp_path / "out" / "odd_model_1", "--json"], capture_output=True, text=True, check=True)
+    told = json.loads(ran.stdout)
+    with load(tmp_path / "out") as model:
+        results = model(*model.random_inputs())
+    assert [list(r.shape) for r in results] == [o["shape"] for o in told["outputs"]]
 
 
 def test_a_model_without_outputs_of_nodes_that_matter(aitc: Aitc, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aitc/host/abi.h"
+#include "aitc/host/axis.h"
 #include "aitc/host/npy.h"
 #include "aitc/host/program.h"
 #include "aitc/host/random.h"
@@ -196,12 +197,14 @@ class Command {
     }
   }
 
-  // Axes of made-up inputs: fixed, a symbol, or an expression over symbols.
+  // Axes of made-up inputs: fixed, or an expression over symbols.
   int64_t axis_size(const aitc_axis& axis, const std::vector<int64_t>& dims) const {
-    if (axis.text == nullptr) return axis.size;
-    for (int s = 0; s < model_.symbol_count; ++s)
-      if (strcmp(axis.text, model_.symbols[s].name) == 0) return dims[size_t(s)];
-    throw UsageError(format("an input has an axis of size \"%s\": give it with --input", axis.text));
+    const int64_t size =
+        axis.text == nullptr ? axis.size : AxisExpression::evaluate(axis.text, model_, dims.data());
+    if (size < 0)
+      throw UsageError(format("an axis of size \"%s\" would be %lld: other sizes can be given with --dim", axis.text,
+                              static_cast<long long>(size)));
+    return size;
   }
 
   // Room for the outputs. Returns whether only the run decides some of their sizes.
