@@ -21,6 +21,7 @@ from aitc.importer.dims import Binding
 from aitc.importer.walk import Environment, Walker
 from aitc.ir import dim as d
 from aitc.ir import dtype as dt
+from aitc.ir.cpp import free_name
 from aitc.ir.dim import Dim
 from aitc.ir.graph import Graph, Value
 from aitc.ir.types import TensorType
@@ -187,7 +188,10 @@ class _ModelImporter:
 
     def _symbol(self, name: str) -> Dim:
         if name not in self.symbols:
-            self.symbols[name] = dims.make_symbol(name, self.bindings.get(name))
+            spelled, taken = free_name(name), {str(s) for s in self.symbols.values()}
+            while spelled in taken:
+                spelled += "_"
+            self.symbols[name] = dims.make_symbol(spelled, self.bindings.get(name))
         return self.symbols[name]
 
     def _shape(self, proto: onnx.ValueInfoProto, bare: set[str]) -> tuple[Dim, ...] | None:

@@ -63,7 +63,7 @@ class Parameter:
 
 def dim_name(name: str) -> str:
     """The C++ name of the dim that the model calls ``name``; it cannot meet a coordinate's or a local's."""
-    return "dim_" + re.sub(r"\W+", "_", name).strip("_")
+    return "dim_" + (name if name.isidentifier() else re.sub(r"\W+", "_", name).strip("_"))
 
 
 class Parameters:

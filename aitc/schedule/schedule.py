@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from aitc.ir.cpp import free_name
 from aitc.ir.dim import Dim, Sum, product, transform
 from aitc.ir.graph import Graph, Value
 from aitc.kernels.functor import Line, dim_name
@@ -58,7 +59,7 @@ class PlanOptions:
 def identifier(name: str) -> str:
     """A C identifier close to ``name``."""
     text = re.sub(r"\W+", "_", name).strip("_").lower() or "v"
-    return text if text[0].isalpha() else f"n{text}"
+    return free_name(text) if text[0].isalpha() else f"n{text}"
 
 
 def schedule(graph: Graph, target: Target, options: PlanOptions, table: Table | None = None) -> Plan:

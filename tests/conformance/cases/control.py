@@ -1,0 +1,85 @@
+"""Loops of many trips, and operators inside branches that capture what is outside."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from conformance.cases.case import Array, Case, case, normal
+
+# nodes from x [2, 3, 8] to y, with w [8, 8] captured too; a kind of kernel each
+INSIDE = {
+    "product": "y = MatMul(x, w)",
+    "product_and_bias": "t = MatMul(x, w) u = Relu(t) y = Add(u, x)",
+    "convolution": "y = Conv<kernel_shape = [3], pads = [1, 1]>(x, f)",
+    "transposed_convolution": "y = ConvTranspose<kernel_shape = [3], pads = [1, 1]>(x, f)",
+    "softmax": "y = Softmax<axis = 1>(x)",
+    "layer_norm": "g = Gather(w, zero) y = LayerNormalization(x, g)",
+    "reduction": "t = ReduceMean<keepdims = 1>(x, last) y = Sub(x, t)",
+    "transpose": "t = Transpose<perm = [0, 2, 1]>(x) u = Relu(t) y = Transpose<perm = [0, 2, 1]>(u)",
+    "slice_and_concat": "a, b = Split<axis = 2, num_outputs = 2>(x) y = Concat<axis = 2>(b, a)",
+    "cumulative_sum": "y = CumSum(x, axis)",
+    "topk": "v, i = TopK(x, count) c = Cast<to = 1>(i) y = Add(v, c)",
+    "pool": "y = MaxPool<kernel_shape = [3], pads = [1, 1]>(x)",
+    "resize": "t = Resize<mode = \"linear\">(x, , scales) y = AveragePool<kernel_shape = [2], strides = [2]>(t)",
+    "scatter": "y = ScatterElements<axis = 2>(x, places, updates)",
+    "where": "c = Less(x, half) y = Where(c, x, half)",
+    "view_alone": "s = Shape(x) y = Reshape(x, s)",
+    "outer_value": "y = Identity(x)",
+    "constant": "y = ConstantOfShape<value = float[1] {2}>(shape)",
+    "constant_node": "t = Constant<value_float = 3.0>() y = Mul(x, t)",
+}  # fmt: skip
+FILTER = ", ".join(str(n / 8) for n in range(-13, 14))
+CONSTANTS = f"""int64 zero = {{0}}, int64[1] last = {{-1}}, int64 axis = {{1}}, int64[1] count = {{8}}, float[3] scales = {{1, 1, 2}},
+    float half = {{0.5}}, int64[3] shape = {{2, 3, 8}}, int64[1,1,2] places = {{0, -1}}, float[1,1,2] updates = {{5, 6}},
+    float[3,3,3] f = {{{FILTER}}}"""
+
+
+def _branches() -> list[Case]:
+    runs = [{"x": normal(2, 3, 8), "w": normal(8, 8, seed=1), "flag": np.array(f)} for f in (True, False)]
+    cases = []
+    for name, nodes in INSIDE.items():
+        body = nodes.replace("(x, w)", "(x, m)").replace("Gather(w,", "Gather(m,")
+        text = f"""(float[2,3,8] x, float[8,8] w, bool flag) => (float[2,3,8] z) <{CONSTANTS}> {{
+            m = Neg(w)
+            t0 = Relu(x)
+            z0 = If(flag) <then_branch = then () => (float[2,3,8] y) {{ {body} }},
+                else_branch = else () => (float[2,3,8] n) {{ n = Neg(t0) }}>
+            z = Add(z0, t0) }}"""
+        cases.append(case(f"{name}_inside_if", text, *runs))
+        inside = re.sub(r"\bx\b", "state", body)
+        text = f"""(float[2,3,8] x, float[8,8] w, bool flag) => (float[2,3,8] z) <{CONSTANTS}, int64 two = {{2}}> {{
+            m = Neg(w)
+            z = Loop(two, flag, x) <
+                body = body (int64 trip, bool go, float[2,3,8] state) => (bool again, float[2,3,8] y) {{ again = Identity(go) {inside} }}> }}"""
+        cases.append(case(f"{name}_inside_loop", text, *runs))
+    return cases
+
+
+def _loops() -> list[Case]:
+    many = """(int64 n, float[2] x) => (float[2] y, int64 count) <bool go = {1}, int64 zero = {0}, int64 one = {1}, float half = {0.5}> {
+        y, count = Loop(n, go, x, zero) <body = body (int64 i, bool c, float[2] s, int64 k) => (bool c, float[2] t, int64 m) {
+            a = Mul(s, half) t = Add(a, half) m = Add(k, one) }> }"""
+    fixed = many.replace("int64 n, ", "").replace("int64 zero", "int64 n = {70000}, int64 zero")
+    until = """(int64 stop) => (int64 y) <bool go = {1}, int64 zero = {0}, int64 one = {1}> {
+        y = Loop(, go, zero) <body = body (int64 i, bool c, int64 k) => (bool d, int64 m) { m = Add(k, one) d = Less(m, stop) }> }"""
+    scan = """(int64 n) => (int64 y, int64[k] all) <bool go = {1}, int64 zero = {0}> {
+        y, all = Loop(n, go, zero) <body = body (int64 i, bool c, int64 k) => (bool c, int64 m, int64 e) { m = Add(k, i) e = Mul(m, i) }> }"""
+
+    def halves(x: Array, n: Array | int = 70000) -> tuple[Array, Array]:
+        n = max(0, int(n))
+        return (x - 1) * 0.5**n + 1, np.array(n)
+
+    def sums(n: Array) -> tuple[Array, Array]:
+        i = np.arange(max(0, int(n)))
+        return np.array(i.sum()), np.cumsum(i) * i
+
+    return [
+        case("loop_of_65536_trips", many, *({"n": np.array(n), "x": normal(2)} for n in (65536, 70000, 3, 0, -5)), expect=halves),
+        case("loop_of_70000_constant_trips", fixed, {"x": normal(2)}, expect=halves),
+        case("loop_until_70000", until, {"stop": np.array(70000)}, {"stop": np.array(0)}, expect=lambda stop: np.maximum(stop, 1)),
+        case("loop_of_many_scan_outputs", scan, *({"n": np.array(n)} for n in (66000, 1, 0)), expect=sums),
+    ]
+
+
+CASES = [*_branches(), *_loops()]
