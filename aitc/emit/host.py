@@ -194,7 +194,8 @@ class Writer:
             return f"{{{', '.join(self.expr(v) for v in values)}}}"
 
         base = self.address(arg.buffer, dims.mul(arg.offset, arg.dtype.bytes))
-        tensor = f"{dtype_enum(arg.dtype)}, {base}, {braces(*arg.sizes)}, {braces(*arg.strides)}"
+        element = "tensor_maps::AITC_TF32" if arg.tf32 else dtype_enum(arg.dtype)
+        tensor = f"{element}, {base}, {braces(*arg.sizes)}, {braces(*arg.strides)}"
         steps = f"{braces(*arg.element_strides)}, {arg.swizzle}"
         if arg.im2col is None:
             return f"tiled_map({tensor}, {braces(*arg.box)}, {steps})"

@@ -16,6 +16,7 @@ from aitc.kernels.attention import AttentionForm, AttentionProblem, HeadRows, at
 from aitc.kernels.attention_split import AttentionSplit, split_draft, split_tiles, split_us
 from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf
 from aitc.kernels.group import Group
+from aitc.kernels.product_sm90 import sm90_draft
 from aitc.kernels.sites import Matrix, dense_result, linear, result_functor, store_functor
 from aitc.targets.target import Target
 
@@ -266,7 +267,7 @@ class AttentionSm90(k.Kernel):
         else:
             store = store_functor(group, form.index, form.coords, parameters, storage, target, signature, widest=8)
         mask, make_mask = mask_pairs(form, parameters, storage)
-        declared = dict(parameters.pointers)
+        declared = parameters.clone()
         maps = []
         for name, h, heads, length, depth, box in (
             ("map_q", form.q, p.heads, p.queries, p.D, 64 * config.groups), ("map_k", form.k, p.kv_heads, p.keys, p.D, config.BN),
@@ -286,14 +287,7 @@ class AttentionSm90(k.Kernel):
             f"attention_sm90<{str(p.causal).lower()}, {config.text(p)}, {c_type}>({make_shape}, map_q, map_k, map_v, {make_mask}, "
             f"Store{{{', '.join(store.initializers)}}}, {'map_o' if dense is not None else 'map_q'});",
         )
-        visible = Parameters()
-        visible.pointers, visible.dims = declared, parameters.dims
-        context = k.Context(
-            "", k.banner(group), ("aitc/gpu/attention_sm90.h", "aitc/generic/element.h"), "int64_t", (), (store,),
-            (sizes, mask) if mask else (sizes,), k.entry_parameters(visible, [sm90.MAP.format(m.parameter) for m in maps]), config.threads, call,
-            min_blocks=config.blocks,
-        )  # fmt: skip
-        return k.Draft(
-            self.name, str(config), "kernel", context, parameters, grid=(min_(tiles, resident), 1, 1), block=(config.threads, 1, 1),
-            smem_bytes=config.smem_bytes(p.D, p.DV), overlap=True, skip_if_zero=product((p.batch, p.queries)), flops=p.flops, maps=tuple(maps),
+        return sm90_draft(
+            self.name, group, config, "aitc/gpu/attention_sm90.h", call, (store,), (sizes, mask) if mask else (sizes,), (), maps, parameters, declared,
+            min_(tiles, resident), config.threads, config.smem_bytes(p.D, p.DV), product((p.batch, p.queries)), p.flops, {}, min_blocks=config.blocks,
         )  # fmt: skip

@@ -10,11 +10,11 @@ import numpy as np
 
 from aitc.ir.dim import hint, min_, mul, product
 from aitc.kernels import kernel as k
-from aitc.kernels import sm90
 from aitc.kernels.conv_sm90 import dense_output
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
+from aitc.kernels.product_sm90 import sm90_draft
 from aitc.kernels.sites import constant_array, result_functor
 from aitc.targets.target import Target
 
@@ -117,7 +117,7 @@ class ConvStemSm90(k.Kernel):
         )
         assert (id(root), True) not in parameters.pointers, "a filter is no operand of its own epilogue"
         weights = parameters.pointer(root, const=True)
-        declared = dict(parameters.pointers)
+        declared = parameters.clone()
         parameters.pointer(form.root, const=True)
         parameters.pointer(dense.root, const=False)
         row = dense.stride_row
@@ -131,17 +131,11 @@ class ConvStemSm90(k.Kernel):
         tile = f"StemTileSm90<{p.K}, {c.blocks}, {c.stages}>"
         c_type = root.type.dtype.c
         call = (f"conv_stem_sm90<{tile}, {c_type}, Window>(int(shape.images), map_x, {weights}, Store{{{', '.join(store.initializers)}}}, map_d);",)
-        visible = Parameters()
-        visible.pointers, visible.dims = declared, parameters.dims
-        context = k.Context(
-            "", k.banner(group), ("aitc/gpu/conv_stem_sm90.h", "aitc/generic/element.h"), "int64_t", shape, (store,), (window,),
-            k.entry_parameters(visible, [sm90.MAP.format(m.parameter) for m in maps]), 384, call, min_blocks=1,
-        )  # fmt: skip
         tiles = mul(p.N, -(-Q // 8) * -(-P // (8 * c.blocks)))
         lead = pad_w % 2
         packed = stem_weights(array.reshape(p.K, 4, p.window[1], p.window[2]), lead)
-        return k.Draft(
-            self.name, str(config), "kernel", context, parameters, grid=(min_(tiles, target.units), 1, 1), block=(384, 1, 1),
-            smem_bytes=c.smem_bytes(p), overlap=True, skip_if_zero=p.pixels,
-            flops=mul(product((p.pixels, p.K)), 2 * p.window[1] * p.window[2] * p.C), maps=maps, packed={weights: packed},
+        flops = mul(product((p.pixels, p.K)), 2 * p.window[1] * p.window[2] * p.C)
+        return sm90_draft(
+            self.name, group, config, "aitc/gpu/conv_stem_sm90.h", call, (store,), (window,), shape, maps, parameters, declared,
+            min_(tiles, target.units), 384, c.smem_bytes(p), p.pixels, flops, {weights: packed},
         )  # fmt: skip

@@ -90,6 +90,7 @@ class MapSpec:
     element_strides: tuple[int, ...]
     swizzle: int = 128
     im2col: tuple[tuple[int, ...], tuple[int, ...], int, int] | None = None
+    tf32: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,8 @@ class TensorMapArg:
     """A TMA descriptor (CUtensorMap) on ``buffer``, made by the host code whenever the buffer's address or the dims change.
 
     ``sizes`` innermost first in elements; ``strides`` in bytes, of every dim but the innermost; ``box`` in elements; ``swizzle`` 0, 32, 64 or 128
-    bytes. ``im2col`` is None for tiled maps, else (lower corner, upper corner, channels per pixel, pixels per column).
+    bytes. ``im2col`` is None for tiled maps, else (lower corner, upper corner, channels per pixel, pixels per column). ``tf32``: floats are rounded as
+    they are loaded.
     """
 
     parameter: str
@@ -126,6 +127,7 @@ class TensorMapArg:
     element_strides: tuple[int, ...]
     swizzle: int = 128
     im2col: tuple[tuple[int, ...], tuple[int, ...], int, int] | None = None
+    tf32: bool = False
 
 
 Arg = PointerArg | DimArg | TensorMapArg

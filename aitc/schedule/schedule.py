@@ -276,7 +276,7 @@ class _Planner:
             args.append(
                 TensorMapArg(
                     m.parameter, m.root.type.dtype, placed[id(m.root)], m.offset, m.sizes, m.strides, m.box, m.element_strides,
-                    m.swizzle, m.im2col,
+                    m.swizzle, m.im2col, m.tf32,
                 )
             )  # fmt: skip
         args += [DimArg(dim_name(name), Sum((((sym,), 1),))) for name, sym in d.parameters.dims.items()]

@@ -226,13 +226,14 @@ class Kernels:
         step: Sequence[int],
         *,
         swizzle: int = 128,
+        type_: int | None = None,
     ) -> bytes:
         """An im2col CUtensorMap of an (N, [D,] [H,] W, C) array; corners in the order W, H, D, `step` of every dimension from C on."""
         rank = values.ndim
         out = (ctypes.c_char * 128)()
         result = self._library.cuTensorMapEncodeIm2col(
             out,
-            _TENSOR_MAP_TYPES[values.dtype.name],
+            _TENSOR_MAP_TYPES[values.dtype.name] if type_ is None else type_,
             rank,
             ctypes.c_void_p(values.ctypes.data),
             (ctypes.c_uint64 * rank)(*values.shape[::-1]),

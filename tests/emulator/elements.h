@@ -84,4 +84,11 @@ template <int E, int Bias, bool fnuz> inline float float8_value(uint8_t b) {
   return b & 0x80 ? -f : f;
 }
 
+// OCP float8.
+template <int E, int Bias> struct ReadFloat8 {
+  static void run(const void* from, float* to, int count) {
+    for (int i = 0; i < count; ++i) to[i] = float8_value<E, Bias, false>(static_cast<const uint8_t*>(from)[i]);
+  }
+};
+
 }  // namespace emu

@@ -89,11 +89,14 @@ template <int Rows, int Count> inline void wgmma_wait_all(float (&)[Rows][Count]
   emu::wgmma_wait(0, site);
 }
 
-template <class T> using WgmmaRead =
-    select_t<is_same<T, half_t>, emu::ReadHalf, select_t<is_same<T, bfloat16_t>, emu::ReadBfloat16, emu::ReadTf32>>;
+template <class T> using WgmmaRead = select_t<
+    is_same<T, half_t>, emu::ReadHalf,
+    select_t<is_same<T, bfloat16_t>, emu::ReadBfloat16,
+             select_t<is_same<T, float8_e4m3_t>, emu::ReadFloat8<4, 7>,
+                      select_t<is_same<T, float8_e5m2_t>, emu::ReadFloat8<5, 15>, emu::ReadTf32>>>>;
 template <class T, int N, bool TransposedA = false, bool TransposedB = false>
 inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, int keep, AITC_EMULATOR_SITE) {
-  static_assert(is_same<T, half_t> || is_same<T, bfloat16_t> || is_same<T, float>, "wgmma on f16, bf16 or TF32");
+  static_assert(sizeof(T) == 2 || !(TransposedA || TransposedB), "only 16-bit operands can be transposed");
   emu::wgmma<WgmmaRead<T>, sizeof(T), N>(d, a, b, keep, TransposedA, TransposedB, site);
 }
 template <class T, int N>

@@ -58,7 +58,7 @@ struct TensorMap {
   uint16_t box[5];  // tiled: elements along each dimension of the copied box, before the element strides
   uint8_t step[5];
   uint8_t rank, element_bytes, swizzle_bytes;  // swizzle 0: none
-  bool im2col, fill_nan;
+  bool im2col, fill_nan, tf32;  // tf32: floats are rounded to TF32 as they are loaded
   int16_t lower[3], upper[3];  // im2col, of dimensions 1 .. rank - 2
   uint16_t channels, pixels;
   uint32_t magic;
@@ -90,6 +90,7 @@ inline bool encode_common(TensorMap& map, int type, uint32_t rank, void* base, c
   map.rank = uint8_t(rank);
   map.swizzle_bytes = uint8_t(swizzle ? 16 << swizzle : 0);
   map.fill_nan = fill != 0;
+  map.tf32 = type >= CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   map.pitch[0] = map.element_bytes;
   for (uint32_t i = 0; i < rank; ++i) {
     if (size[i] < 1 || size[i] > uint64_t(1) << 32 || step[i] < 1 || step[i] > 8) return false;

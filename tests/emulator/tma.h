@@ -58,6 +58,14 @@ template <class Row> inline void for_each_run(const TensorMap& map, const TmaBox
   }
 }
 
+// The float at `place` as TF32, to nearest, halves away from zero.
+inline void round_tf32(char* place) {
+  uint32_t u;
+  memcpy(&u, place, 4);
+  if ((u & 0x7f800000u) != 0x7f800000u) u = (u + 0x1000u) & ~0x1fffu;
+  memcpy(place, &u, 4);
+}
+
 // Between the box and the bytes from `memory` + offset on; `memory` is a block's shared memory (swizzles act on its
 // addresses).
 inline void transfer(const TmaBox& box, char* memory, uint32_t offset, bool load) {
@@ -75,10 +83,13 @@ inline void transfer(const TmaBox& box, char* memory, uint32_t offset, bool load
       if (inside && step == 1 && e * bytes % 16 == 0 && x + 16 / bytes <= int64_t(map.size[0])) {
         char* global = const_cast<char*>(line) + x * bytes;
         load ? memcpy(place, global, 16) : memcpy(global, place, 16);
+        if (load && map.tf32)
+          for (int i = 0; i < 16; i += 4) round_tf32(place + i);
         e += 16 / bytes - 1;
       } else if (inside) {
         char* global = const_cast<char*>(line) + x * bytes;
         load ? memcpy(place, global, size_t(bytes)) : memcpy(global, place, size_t(bytes));
+        if (load && map.tf32) round_tf32(place);
       } else if (load) {
         memset(place, map.fill_nan ? 0xff : 0, size_t(bytes));
       }

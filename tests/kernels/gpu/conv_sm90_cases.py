@@ -9,7 +9,7 @@ import numpy as np
 from .conv_cases import reference
 from .gemm_cases import largest_power, zeros
 from .gemm_sm90_cases import Sm90Tile, SplitTile
-from .problem import CTYPES, Input, Map, Output, Problem, Scalar, rounded
+from .problem import CTYPES, SIZES, Input, Map, Output, Problem, Scalar, operand_map_type, rounded, rounded_operand
 
 Pair = tuple[int, int]
 
@@ -49,15 +49,17 @@ def conv(
         bias, other = rounded(rng.standard_normal(k), dtype), rounded(rng.standard_normal((M, k)), dtype)
         stored = np.full((n, *size, total), np.nan)
         stored[..., :c] = x
-        y = reference(x[:, None], w, (1, *stride), (1, *dilation), (0, *pad), (1, P, Q), 1).reshape(M, k)
+        y = reference(rounded_operand(x, dtype)[:, None], rounded_operand(w, dtype), (1, *stride), (1, *dilation), (0, *pad), (1, P, Q), 1).reshape(M, k)
         y = np.maximum(y + bias + (other if residual else 0), 0)
     slices = (tile.rows or tile.BM, tile.BN) if isinstance(tile, SplitTile) else (tile.BM // tile.cluster_n, tile.BN // tile.cluster_m)
     upper = tuple((o - 1) * s - p - (e - 1) for o, s, p, e in zip(out, stride, pad, size, strict=True))
+    elem, operand = SIZES[dtype], operand_map_type(dtype)
+    pixel, depth = total * elem, 128 // elem
     map_x = Map(
-        0, of=0, dtype=dtype, sizes=(c, size[1], size[0], n), strides=(total * 2, total * size[1] * 2, total * size[1] * size[0] * 2),
-        steps=(1, stride[1], stride[0], 1), im2col=((-pad[1], -pad[0]), (upper[1], upper[0]), 64, slices[0]),
+        0, of=0, dtype=operand, sizes=(c, size[1], size[0], n), strides=(pixel, pixel * size[1], pixel * size[1] * size[0]),
+        steps=(1, stride[1], stride[0], 1), im2col=((-pad[1], -pad[0]), (upper[1], upper[0]), depth, slices[0]),
     )  # fmt: skip
-    map_w = Map(0, of=1, dtype=dtype, sizes=(c, taps, k), strides=(c * 2, taps * c * 2), box=(64, 1, slices[1]))
+    map_w = Map(0, of=1, dtype=operand, sizes=(c, taps, k), strides=(c * elem, taps * c * elem), box=(depth, 1, slices[1]))
     map_d = Map(0, of=4, dtype=dtype, sizes=(k, M, 1), strides=(k * 2, M * k * 2), box=(64, 16, 1))
     ct = CTYPES[dtype]
     element, tail = (", float (&out)[V]", "out[j] = x") if returns else ("", f"r[j] = convert<{ct}>(x)")
@@ -189,6 +191,8 @@ def cases() -> Iterator[Problem]:
     yield conv("conv_sm90 odd filters", small, 1, (8, 8), 64, 37, (3, 3), pad=(1, 1), returns=False, residual=False)
     yield conv("conv_sm90 tiny", SplitTile(64, 64, 4, 2, 8), 1, (3, 2), 64, 64, (3, 3), pad=(1, 1))
     yield conv("conv_sm90 multicast pixels", Sm90Tile(128, 64, 3, 1, 2), 2, (12, 12), 64, 128, (3, 3), pad=(1, 1), units=4)
+    for tag, t in (("together", small), ("cluster", large), ("split", split)):
+        yield conv(f"conv_sm90 f32 {tag}", t, 2, (9, 11), 36, 76, (3, 3), (1, 2), pad=(1, 1), returns=False, extra_channels=4, dtype="f32", units=2)
     yield stem("conv_sm90 stem 7x7", (2, 4), 2, (37, 42), 64, (7, 7), (3, 3), units=2)
     yield stem("conv_sm90 stem 3x3", (1, 6), 1, (30, 28), 32, (3, 3), (1, 1), units=1)
     yield stem("conv_sm90 stem 6x6 bf16", (2, 2), 1, (40, 40), 96, (6, 6), (2, 2), dtype="bf16", units=2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .problem import RIM, SIZES, Map, Problem, Scalar, Verdict, initial_bytes, judge
+from .problem import MAP_TYPES, RIM, Map, Problem, Scalar, Verdict, initial_bytes, judge, map_bytes
 
 INCLUDE = Path(__file__).resolve().parents[3] / "codegen_templates" / "include"
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -100,8 +100,8 @@ class Kernel:
         room = (ctypes.c_uint64 * 32)()  # the map lies on 64 bytes
         skip = -ctypes.addressof(room) % 64
         out = (ctypes.c_uint64 * 16).from_buffer(room, skip)
-        rank, kind = len(m.sizes), {"f16": 6, "bf16": 9, "f32": 7}[m.dtype]
-        base = ctypes.c_void_p(pointer + m.offset * SIZES[m.dtype])
+        rank, kind = len(m.sizes), MAP_TYPES[m.dtype]
+        base = ctypes.c_void_p(pointer + m.offset * map_bytes(m))
         sizes, strides = (ctypes.c_uint64 * rank)(*m.sizes), (ctypes.c_uint64 * (rank - 1))(*m.strides)
         steps = (ctypes.c_uint32 * rank)(*(m.steps or (1,) * rank))
         swizzle = {0: 0, 32: 1, 64: 2, 128: 3}[m.swizzle]

@@ -5,14 +5,25 @@ from __future__ import annotations
 import emulator
 import numpy as np
 
-from .problem import RIM, SIZES, Input, Map, Problem, Scalar, Verdict, encode, initial_bytes, judge, with_rims
-
-_MAP_TYPES = {"f16": 6, "bf16": 9, "f32": 7}
+from .problem import (
+    MAP_TYPES,
+    RIM,
+    Input,
+    Map,
+    Problem,
+    Scalar,
+    Verdict,
+    encode,
+    initial_bytes,
+    judge,
+    map_bytes,
+    with_rims,
+)
 
 
 def _tensor_map(kernels: emulator.Kernels, m: Map, buffer: np.ndarray) -> bytes:
     """The tensor map, made by the emulator's own encoder."""
-    raw = buffer.view(np.uint8).reshape(-1)[m.offset * SIZES[m.dtype] :]
+    raw = buffer.view(np.uint8).reshape(-1)[m.offset * map_bytes(m) :]
     if m.im2col is None:
         return kernels.tensor_map(
             raw,
@@ -21,12 +32,13 @@ def _tensor_map(kernels: emulator.Kernels, m: Map, buffer: np.ndarray) -> bytes:
             size=m.sizes,
             pitch=m.strides,
             step=m.steps or None,
-            type_=_MAP_TYPES[m.dtype],
+            type_=MAP_TYPES[m.dtype],
         )
     lower, upper, channels, pixels = m.im2col
-    shape, strides = m.sizes[::-1], (*m.strides[::-1], SIZES[m.dtype])
-    view = np.lib.stride_tricks.as_strided(raw[: raw.size // 2 * 2].view(np.float16), shape, strides)
-    return kernels.im2col_map(view, lower, upper, channels, pixels, m.steps, swizzle=m.swizzle)
+    size = map_bytes(m)
+    shape, strides = m.sizes[::-1], (*m.strides[::-1], size)
+    view = np.lib.stride_tricks.as_strided(raw[: raw.size // size * size].view({2: np.float16, 4: np.float32}[size]), shape, strides)
+    return kernels.im2col_map(view, lower, upper, channels, pixels, m.steps, swizzle=m.swizzle, type_=MAP_TYPES[m.dtype])
 
 
 def run(problem: Problem, warp: int = 32) -> Verdict:

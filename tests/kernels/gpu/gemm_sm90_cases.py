@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .gemm_cases import largest_power, zeros
-from .problem import CTYPES, Input, Map, Output, Problem, Scalar, rounded
+from .problem import CTYPES, SIZES, Input, Map, Output, Problem, Scalar, operand_map_type, rounded, rounded_operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,11 @@ def operand_maps(
         rows = (tile.rows or tile.BM if n == 0 else tile.BN) if isinstance(tile, SplitTile) else (tile.BM // tile.cluster_n if n == 0 else tile.BN // tile.cluster_m)
         count = 1 if n == 1 and shared_b else batch
         inner, rest = (outer, K) if transposed else (K, outer)
-        maps.append(Map(0, of=n, dtype=dtype, sizes=(inner, rest, count), strides=(lead * 2, lead * rest * 2), box=(64, 64 if transposed else rows, 1)))
+        size = SIZES[dtype]
+        maps.append(
+            Map(0, of=n, dtype=operand_map_type(dtype), sizes=(inner, rest, count), strides=(lead * size, lead * rest * size),
+                box=(128 // size, 64 if transposed else rows, 1))
+        )  # fmt: skip
     return maps[0], maps[1]
 
 
@@ -134,7 +138,7 @@ def gemm(
     else:
         a, b, bias = (rounded(rng.standard_normal(s), dtype) for s in ((batch, M, K), (1 if shared_b else batch, K, N), (N,)))
     residual = zeros(batch, M, N) if light or not staged else rounded(rng.standard_normal((batch, M, N)), dtype)
-    expected = zeros(batch, M, N) if light else np.matmul(a, b) + bias + residual
+    expected = zeros(batch, M, N) if light else np.matmul(rounded_operand(a, dtype), rounded_operand(b, dtype)) + bias + residual
 
     def lay(x: np.ndarray, transpose: bool) -> tuple[np.ndarray, int]:
         x = x.transpose(0, 2, 1) if transpose else x
@@ -248,4 +252,8 @@ def cases() -> Iterator[Problem]:
         yield gemm(f"gemm_sm90 {tag} tails", t, t.BM * 2 + 9, t.BN + 24, 200, units=2 * t.cluster)
         yield gemm(f"gemm_sm90 {tag} aligned", t, t.BM * 3, 192, 136, batch=2, units=t.cluster)
     yield gemm("gemm_sm90 multicast N major", Sm90Tile(128, 128, 3, 2, 1), 300, 264, 200, majors=("K", "N"), units=4)
+    for t in (Sm90Tile(128, 128, 3), Sm90Tile(128, 192, 3, 2, 1, True), Sm90Tile(64, 128, 4, 1, 2), Sm90Tile(256, 128, 3), SplitTile(64, 64, 4, 4), SplitTile(128, 32, 3, 1)):
+        tag = "split" if isinstance(t, SplitTile) else "ping" if t.ping_pong else "together"
+        yield gemm(f"gemm_sm90 f32 {tag} {t.BM}x{t.BN} tails", t, t.BM + 9, t.BN + 24, 32 * 5 + 4, "f32", returns=False, pad=4, units=2)
+        yield gemm(f"gemm_sm90 f32 {tag} {t.BM}x{t.BN} batch", t, 72, 77, 100, "f32", batch=2, returns=False, dynamic=True, units=2)
     yield gemm("gemm_sm90 float results", Sm90Tile(128, 64, 3), 130, 100, 96, out_dtype="f32", returns=False)

@@ -55,6 +55,12 @@ def storage(dtype: str) -> type[np.generic]:
     return np.uint16 if dtype == "bf16" else _NUMPY[dtype]
 
 
+def rounded_tf32(values: np.ndarray) -> np.ndarray:
+    """`values` as the tensor cores see them after a load through a TF32 map: rounded to 10 bits of mantissa."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x1000) & ~np.uint32(0x1FFF)).view(np.float32).astype(np.float64)
+
+
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
     """`values` after a round trip through storage: what the kernel will see."""
     return decode(encode(values, dtype), dtype).reshape(values.shape)
@@ -101,6 +107,8 @@ class Scalar:
 class Map(Scalar):
     """A TMA tensor map on the buffer of pointer argument `of`: sizes and boxes innermost first, `strides` in bytes of all but the innermost.
 
+    `dtype` tf32: floats, rounded as they are loaded.
+
     `im2col`: lower corner, upper corner, channels and pixels.
     """
 
@@ -113,6 +121,25 @@ class Map(Scalar):
     steps: tuple[int, ...] = ()
     swizzle: int = 128
     im2col: tuple[tuple[int, ...], tuple[int, ...], int, int] | None = None
+
+
+MAP_TYPES = {"f16": 6, "bf16": 9, "f32": 7, "tf32": 11, "e4m3": 0, "e5m2": 0}
+"""CUtensorMapDataType by the type of a map."""
+
+
+def map_bytes(m: Map) -> int:
+    """Of an element."""
+    return {"e4m3": 1, "e5m2": 1, "tf32": 4}.get(m.dtype) or SIZES[m.dtype]
+
+
+def operand_map_type(dtype: str) -> str:
+    """The type of a map of wgmma's operands: floats are rounded."""
+    return "tf32" if dtype == "f32" else dtype
+
+
+def rounded_operand(values: np.ndarray, dtype: str) -> np.ndarray:
+    """What wgmma multiplies of stored `values`."""
+    return rounded_tf32(values) if dtype == "f32" else rounded(values, dtype)
 
 
 @dataclass(frozen=True, slots=True)

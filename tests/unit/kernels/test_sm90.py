@@ -10,6 +10,7 @@ from aitc.ir.dtype import F16, F32
 from aitc.ir.graph import Graph
 from aitc.ir.types import TensorType
 from aitc.kernels import sm90
+from aitc.kernels.product_sm90 import product_configs
 from aitc.passes import stages
 from aitc.passes.base import Context
 from aitc.schedule.plan import Plan, TensorMapArg
@@ -121,3 +122,21 @@ def test_tiles_fit_shared_memory_staged_or_not() -> None:
     tiles = [*sm90.TILES, *sm90.DENSE_TILES, *sm90.SPLITS, *sm90.staged_tiles(sm90.TILES, H200.smem_bytes)]
     assert all(t.smem_bytes <= H200.smem_bytes for t in tiles)
     assert len({str(t) for t in tiles}) == len(tiles)
+
+
+def test_floats_are_multiplied_as_tf32_where_that_was_asked_for() -> None:
+    for precision, kernel in (("tf32", "gemm_sm90"), ("model", "gemm_simt")):
+        graph = Graph("g")
+        x = graph.add_input("x", TensorType(F32, (300, 100)))
+        graph.outputs = [Builder(graph).op("MatMul", x, graph.constant(np.ones((100, 72), np.float32)), out=None)]
+        plan = schedule(graph, H200, PlanOptions("g", "g.onnx", precision))
+        assert plan.kernels[0].kernel == kernel
+        maps = [a for a in plan.launches[0].args if isinstance(a, TensorMapArg)]
+        assert all(m.tf32 and m.box[0] == 32 for m in maps)
+        assert len(maps) == (2 if precision == "tf32" else 0)
+
+
+def test_floats_get_no_tile_whose_epilogue_spills() -> None:
+    wide = [[c for c in product_configs(t, False, False, None, H200) if getattr(c, "ping_pong", False) and c.BN > 128] for t in ("f16", "f32")]
+    assert wide[0]
+    assert not wide[1]

@@ -1,10 +1,12 @@
-// gemm_sm90.h: matrix products on Hopper: operands of half_t or bfloat16_t brought by the copy engine (TMA), multiplied by wgmma, summed in float.
+// gemm_sm90.h: matrix products on Hopper: operands of half_t, bfloat16_t, float (as TF32) or float8 brought by the copy engine (TMA), multiplied by wgmma,
+// summed in float.
 //
 //   gemm_sm90<TileSm90<...>>(shape, a, b, store, map_d, map_s)      see product_sm90.h for tiles, stores, their maps and the grid
 //
 //   Shape    batch, M, N, K as static constexpr or members; struct Operand a, b: MatrixSm90<T, transposed, batched, constant>{&map}
 //   Maps     (innermost first) of A: (K, M, batch), box (64, slice_a, 1); transposed (M contiguous): (M, K, batch), box (64, 64, 1). Of B, K contiguous: (K, N, batch), box
-//            (64, slice_b, 1); transposed (N contiguous): (N, K, batch), box (64, 64, 1). All with the 128-byte swizzle. Of D: (N, M, batch), box (64, 16, 1), likewise
+//            (64, slice_b, 1); transposed (N contiguous): (N, K, batch), box (64, 64, 1). All with the 128-byte swizzle; elements of 4 bytes: 32 in place of the first 64, and of
+//            type AITC_TF32, so that they are rounded on their way; of 1 byte: 128; neither may be transposed. Of D: (N, M, batch), box (64, 16, 1), likewise
 //   gemm_split_sm90<SplitTileSm90<...>>(shape, a, b, store)      few tiles: K is split among the blocks of a cluster; see split_sm90.h
 //
 //   AITC_KERNEL(384, 1) void AITC_ENTRY(gemm_4)(const half_t* bias, const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap d) {
@@ -19,7 +21,9 @@ AITC_BEGIN
 // A or B. `batched`: the third dimension of the map is the batch, otherwise every batch reads the same.
 template <class T, bool Transposed, bool Batched, bool Constant> struct MatrixSm90 {
   using type = T;
+  static constexpr int depth = block_elems<T>;
   static constexpr bool transposed = Transposed, constant = Constant;
+  static_assert(sizeof(T) == 2 || !Transposed, "only elements of 2 bytes are M- or N-major");
   const CUtensorMap* map;
 
   struct Place {
@@ -27,8 +31,8 @@ template <class T, bool Transposed, bool Batched, bool Constant> struct MatrixSm
   };
   struct Step {
     int k = 0;
-    template <class Source> AITC_FN explicit Step(const Source&, int first = 0) : k(first * 64) {}
-    template <class Source> AITC_FN void next(const Source&) { k += 64; }
+    template <class Source> AITC_FN explicit Step(const Source&, int first = 0) : k(first * depth) {}
+    template <class Source> AITC_FN void next(const Source&) { k += depth; }
   };
   AITC_FN void prefetch() const { tma_prefetch(*map); }
   AITC_FN Place place(int batch, int row) const { return {Batched ? batch : 0, row}; }
@@ -49,11 +53,11 @@ template <class T, bool Transposed, bool Batched, bool Constant> struct MatrixSm
 
 template <class Tile, class Shape, class A, class B, class Store>
 AITC_FN void gemm_sm90(const Shape& shape, const A& a, const B& b, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s) {
-  product_sm90<Tile, Shape>(a, b, store, map_d, map_s, int(shape.batch), int(shape.M), int(shape.N), ceil_div(int(shape.K), 64));
+  product_sm90<Tile, Shape>(a, b, store, map_d, map_s, int(shape.batch), int(shape.M), int(shape.N), ceil_div(int(shape.K), block_elems<typename A::type>));
 }
 
 template <class Tile, class Shape, class A, class B, class Store> AITC_FN void gemm_split_sm90(const Shape& shape, const A& a, const B& b, const Store& store) {
-  split_sm90<Tile, Shape>(a, b, store, int(shape.M), int(shape.N), ceil_div(int(shape.K), 64));
+  split_sm90<Tile, Shape>(a, b, store, int(shape.M), int(shape.N), ceil_div(int(shape.K), block_elems<typename A::type>));
 }
 
 AITC_END

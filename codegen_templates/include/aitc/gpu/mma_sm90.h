@@ -1,13 +1,14 @@
 // mma_sm90.h: the Hopper instructions that the tensor-core kernels use, an inline function each, with an emulated twin (tests/emulator/mma_sm90.h).
 //
-//   Shared memory is named by its 32-bit address (to_shared of mma_sm80.h). A tile row is 64 elements of 2 bytes: one row of the 128-byte swizzle, in which 16-byte unit u
-//   of row r lies at unit u ^ (r % 8); tiles start on 1024 bytes. TMA loads and stores, wgmma and stmatrix agree on that.
+//   Shared memory is named by its 32-bit address (to_shared of mma_sm80.h). A tile row is 128 bytes (64 elements of 2 bytes): one row of the 128-byte swizzle, in which 16-byte
+//   unit u of row r lies at unit u ^ (r % 8); tiles start on 1024 bytes. TMA loads and stores, wgmma and stmatrix agree on that.
 //
 //   barrier_*       mbarrier: a phase ends when `count` arrivals and all expected bytes have come; phases alternate in parity. barrier_wait(b, p) returns once the phase
 //                   of parity p is over: a fresh barrier is in phase 0, so parity 1 returns at once. A wait tells a phase only from the one before it.
 //   tma_load, tma_load_multicast, tma_load_im2col, tma_store, bulk_*     the copy engine; x is the contiguous coordinate. What lies outside the tensor reads as zero (and
 //                   still counts its bytes) and is not written. multicast: the same offsets, and barrier, in every block of the cluster whose mask bit is set
-//   wgmma_*         D(64,N) += A(64,16) B(16,N) by a warpgroup: fence before the first, commit, wait<n>: all but the last n groups are done
+//   wgmma_*         D(64,N) += A(64,k) B(k,N) by a warpgroup, k = 32 bytes: 16 halves or bfloat16s, 8 floats (as TF32: the low 13 bits do not count, so operands should be
+//                   rounded: a map of AITC_TF32 does), 32 float8. Fence before the first, commit, wait<n>: all but the last n groups are done
 //   Accumulators    thread t of the warpgroup: d[4j], d[4j+1] = row t / 32 * 16 + t % 32 / 4, columns 8j + t % 4 * 2, + 1; d[4j+2], d[4j+3] = eight rows below
 //   stmatrix        four 8x8 matrices in that layout, packed in pairs, to the 16-byte rows that lanes 0-31 address
 #pragma once
@@ -176,9 +177,17 @@ template <int Rows, int Count> AITC_FN void wgmma_wait_all(float (&d)[Rows][Coun
                ", keep, 1, 1, %" #pta ", %" #ptb "; }"                                                                                                                 \
                : __VA_ARGS__                                                                                                                                          \
                : "l"(a), "l"(b), "r"(keep), "n"(TransposedA), "n"(TransposedB))
-#define AITC_WGMMA(n, list, ...)                                                         \
-  if constexpr (N == n && is_same<T, half_t>) AITC_WGMMA_OF(n, "f16", list, __VA_ARGS__); \
-  else if constexpr (N == n) AITC_WGMMA_OF(n, "bf16", list, __VA_ARGS__)
+// Elements of 1 or 4 bytes: both operands are K-major, the instruction has no other form.
+#define AITC_WGMMA_K_MAJOR_OF(n, kind, list, pa, pb, pk, pta, ptb, ...)                                                                                                \
+  asm volatile("{ .reg .pred keep; setp.ne.b32 keep, %" #pk ", 0; wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, %" #pa ", %" #pb ", keep, 1, 1; }"          \
+               : __VA_ARGS__                                                                                                                                          \
+               : "l"(a), "l"(b), "r"(keep))
+#define AITC_WGMMA(n, list, ...)                                                                                              \
+  if constexpr (N == n && is_same<T, half_t>) AITC_WGMMA_OF(n, "f16", list, __VA_ARGS__);                                     \
+  else if constexpr (N == n && is_same<T, bfloat16_t>) AITC_WGMMA_OF(n, "bf16", list, __VA_ARGS__);                           \
+  else if constexpr (N == n && is_same<T, float>) AITC_WGMMA_K_MAJOR_OF(n, "k8.f32.tf32.tf32", list, __VA_ARGS__);            \
+  else if constexpr (N == n && is_same<T, float8_e4m3_t>) AITC_WGMMA_K_MAJOR_OF(n, "k32.f32.e4m3.e4m3", list, __VA_ARGS__);    \
+  else if constexpr (N == n) AITC_WGMMA_K_MAJOR_OF(n, "k32.f32.e5m2.e5m2", list, __VA_ARGS__)
 #define AITC_WGMMA_REGISTERS_OF(n, type, list, p0, p1, p2, p3, pb, pk, ...)                                                                                            \
   asm volatile("{ .reg .pred keep; setp.ne.b32 keep, %" #pk ", 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" list "}, {%" #p0 ",%" #p1 ",%" #p2 \
                ",%" #p3 "}, %" #pb ", keep, 1, 1, 1; }"                                                                                                                \
@@ -190,7 +199,8 @@ template <int Rows, int Count> AITC_FN void wgmma_wait_all(float (&d)[Rows][Coun
 
 // A and B behind descriptors; keep = 0 starts from zero. Transposed: M- or N-major.
 template <class T, int N, bool TransposedA = false, bool TransposedB = false> AITC_FN void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, int keep) {
-  static_assert(is_same<T, half_t> || is_same<T, bfloat16_t>, "half or bfloat16");
+  static_assert(is_same<T, half_t> || is_same<T, bfloat16_t> || is_same<T, float> || is_same<T, float8_e4m3_t> || is_same<T, float8_e5m2_t>, "an operand of wgmma");
+  static_assert(sizeof(T) == 2 || !(TransposedA || TransposedB), "only elements of 16 bits may be M- or N-major");
   AITC_WGMMA(8, AITC_LIST4, 4, 5, 6, 7, 8, AITC_ACC4(0));
   AITC_WGMMA(16, AITC_LIST8, 8, 9, 10, 11, 12, AITC_ACC8(0));
   AITC_WGMMA(24, AITC_LIST12, 12, 13, 14, 15, 16, AITC_ACC8(0), AITC_ACC4(8));

@@ -1,4 +1,5 @@
-// product_sm90.h: the matrix product that gemm_sm90.h and conv_sm90.h are made of: D(M,N) = epilogue(A(M,K) B(K,N)) by wgmma, operands of 2 bytes, sums in float.
+// product_sm90.h: the matrix product that gemm_sm90.h and conv_sm90.h are made of: D(M,N) = epilogue(A(M,K) B(K,N)) by wgmma, operands of 2 bytes, of 4 (float, as TF32) or
+// of 1 (float8), sums in float. A K-block is 128 bytes of a row: block_elems<T> elements; only operands of 2 bytes may be M- or N-major.
 //
 // A persistent block for each multiprocessor. A producer thread streams K-blocks of A and B through a ring of shared-memory stages; one to three warpgroups multiply them, take
 // their registers through the epilogue and store.
@@ -24,7 +25,7 @@
 AITC_BEGIN
 
 template <int BM_, int BN_, int Stages, int ClusterM = 1, int ClusterN = 1, bool PingPong = false, bool Staged = false> struct TileSm90 {
-  static constexpr int BM = BM_, BN = BN_, BK = 64, stages = Stages, cluster_m = ClusterM, cluster_n = ClusterN, cluster = ClusterM * ClusterN;
+  static constexpr int BM = BM_, BN = BN_, stages = Stages, cluster_m = ClusterM, cluster_n = ClusterN, cluster = ClusterM * ClusterN;
   static constexpr bool ping_pong = PingPong, staged = Staged;
   static constexpr int groups = PingPong || BM == 256 ? 2 : BM / 64;  // math warpgroups
   static constexpr int WM = PingPong ? BM : BM / groups;              // rows of a tile that one of them computes
@@ -37,6 +38,8 @@ template <int BM_, int BN_, int Stages, int ClusterM = 1, int ClusterN = 1, bool
   static constexpr int smem_bytes = Stages * (bytes_a + bytes_b + 16) + 16 + groups * 4 * (patch_bytes + (Staged ? 8 : 0));
   static_assert(WM % 64 == 0 && BN % 8 == 0 && BN >= 64 && BN <= 256 && slice_a % 8 == 0 && slice_b % 8 == 0, "TileSm90");
 };
+
+template <class T> constexpr int block_elems = 128 / int(sizeof(T));
 
 // Tiles in bands of 8 tile rows, down each column of a band first: what runs at one time shares rows of A and of B.
 struct TileOrder {

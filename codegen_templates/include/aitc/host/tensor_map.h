@@ -28,8 +28,11 @@ Function driver_function(const char* name) {
   return reinterpret_cast<Function>(function);
 }
 
+constexpr int AITC_TF32 = -32;  // an element type of maps alone: floats, rounded to TF32 as they are loaded
+
 inline CUtensorMapDataType data_type(int dtype) {
   switch (dtype) {
+    case AITC_TF32: return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
     case AITC_F16:  return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     case AITC_BF16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     case AITC_F32:  return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
