@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from aitc.build.cmake import BuildResult
+from aitc.build.resources import Usage
 from aitc.importer.onnx import Imported
 from aitc.ir import dim as dm
 from aitc.ir.graph import Graph
@@ -90,18 +91,42 @@ def launches_said(plan: Plan) -> Said:
     kernels = Counter(k.kernel for k in plan.kernels)
     most = ", ".join(f"{n} {k}" for k, n in kernels.most_common(4))
     line = f"{count(len(plan.launches), 'launch')}, {count(len(plan.kernels), 'kernel file')}: {most}"
+    tuned, gone = (sum(bool(x) for x in found) for found in ([n.chosen == "table" for n in plan.launches], [n.gone for n in plan.launches]))
+    if tuned or gone:
+        line += f"; {tuned} chosen by tuning tables" + (f", {gone} times what they name is gone" if gone else "")
     return Said(line, lambda: {"txt": launches_text(plan)})
 
 
-def launches_text(plan: Plan) -> str:
-    """One launch a paragraph: what it runs, where, with which arguments, and the ONNX nodes it stands for."""
+def usage_text(u: Usage) -> str:
+    """A kernel's figures as one line: what it takes, and how much of the machine then runs it."""
+    r, unit = u.resources, u.target.unit
+    if u.target.api == "hip":
+        registers = f"{r.registers} VGPRs ({r.accumulation_registers} of them AGPRs), {r.scalar_registers} SGPRs"
+        registers += f" (and {r.scalar_spills} in VGPRs)" if r.scalar_spills else ""
+        words = ("LDS", "registers spilled", "wave")
+    else:
+        registers, words = f"{r.registers} registers", ("shared memory", "bytes spilled", "warp")
+    spills = f"{r.spills} {words[1]}" if r.spills else "no spills"
+    stack = f", {r.stack_bytes} bytes of stack" if r.stack_bytes else ""
+    claim = f" ({u.claimed} claimed)" if u.claimed else ""
+    resident = f"{count(u.blocks, 'block')} a unit{claim}, {u.warps:g} of {unit.warps // unit.simds} {words[2]}s a SIMD"
+    return f"{r.arch}: {registers}, {u.smem_bytes} bytes of {words[0]}, {spills}{stack}; {resident}"
+
+
+def launches_text(plan: Plan, used: Sequence[Usage] = ()) -> str:
+    """One launch a paragraph: what it runs, where, with which arguments, and the ONNX nodes it stands for.
+
+    ``used``: what the kernels take of the machine, where they are compiled.
+    """
     kernels = {k.entry: k for k in plan.kernels}
     lines = []
     for launch in plan.launches:
         k = kernels[launch.entry]
         grid, block = "x".join(map(str, launch.grid)), "x".join(map(str, launch.block))
         where = "" if plan.api == "cpu" else f" grid {grid} block {block} smem {launch.smem_bytes}"
-        lines.append(f"{launch.name}: {k.kernel} [{k.config}]{where}; {launch.note}")
+        word = " by table" if launch.chosen == "table" else f" (the table's {launch.gone} is gone)" if launch.gone else ""
+        lines.append(f"{launch.name}: {k.kernel} [{k.config}]{word}{where}; {launch.note}")
+        lines += [f"    {usage_text(u)}" for u in used if u.kernel.entry == launch.entry]
         lines.append(
             "    " + ", ".join(f"{a.parameter}={a.value if isinstance(a, DimArg) else a.buffer}" for a in launch.args)
         )

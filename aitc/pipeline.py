@@ -17,6 +17,7 @@ import numpy as np
 from aitc import describe, registry
 from aitc.build.cmake import BuildOptions, BuildResult, build
 from aitc.build.output import staged
+from aitc.build.resources import Resources
 from aitc.build.toolchain import emulator_toolchain, find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
@@ -79,8 +80,10 @@ class Result:
     context: Context
     seconds: dict[str, float] = field(default_factory=dict)  # by stage
     graph: Graph | None = None
+    facts: PlanOptions | None = None  # what the plan records besides the graph; known after layout
     plan: Plan | None = None
     sources: dict[str, str] | None = None
+    resources: tuple[Resources, ...] = ()  # of GPU kernels, once they are built
     verification: Verification | None = None
     output: Path | None = None  # where the files are
     report: dict[str, Any] = field(default_factory=dict)  # <name>.json
@@ -116,12 +119,13 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
             context.ranges = measured_ranges(model, graph, dict(uses), options.seed)
         run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
         names, metadata = tuple(t.name for t in targets), tuple(imported.metadata.items())
-        facts = PlanOptions(result.name, file, options.precision, names, metadata, stages.statistics, uses=uses)
+        facts = result.facts = PlanOptions(result.name, file, options.precision, names, metadata, stages.statistics, uses=uses)
         table = load_table(targets[0], options.tuning, Settings.read().cache_dir)
         draft = result.plan = run("schedule", lambda: schedule(graph, targets[0], facts, table), describe.launches_said)
         plan = result.plan = run("plan", lambda: check_plan(draft), describe.plan_said)
         sources = result.sources = run("emit", lambda: emit(plan), describe.sources_said)
-        built = run("build", lambda: _build(plan, sources, folder, options, stages.progress), describe.build_said)
+        built = run("build", lambda: build_plan(plan, sources, folder, options, stages.progress), describe.build_said)
+        result.resources = built.resources
         subject = subject_of_plan(plan, folder, roundoff(graph, options.precision), depth(graph))
         checked = run("verify", lambda: _verify(subject, model, result, options, facts), describe.verification_said)
         result.verification = checked
@@ -167,7 +171,8 @@ def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
     return (replace(first, features=common, smem_bytes=min(t.smem_bytes for t in targets)), *rest)
 
 
-def _build(plan: Plan, sources: dict[str, str], folder: Path, options: Options, progress: Progress) -> BuildResult:
+def build_plan(plan: Plan, sources: dict[str, str], folder: Path, options: Options, progress: Progress) -> BuildResult:
+    """Builds a plan as ``options`` say: with which compilers, for which instruction sets, with how many jobs."""
     if options.emulate:
         chain = emulator_toolchain(plan.api)
     else:
@@ -226,7 +231,7 @@ def _steps(model: str | Path | bytes, options: Options, result: Result, facts: P
 
     def run(plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
         with tempfile.TemporaryDirectory(prefix="aitc-bisect-") as folder:
-            _build(plan, emit(plan), Path(folder), options, Silent())
+            build_plan(plan, emit(plan), Path(folder), options, Silent())
             return run_binary(subject_of_plan(plan, Path(folder)), arrays)
 
     return Steps(

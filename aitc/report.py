@@ -12,6 +12,7 @@ from typing import Any
 
 from aitc import __version__
 from aitc.build.cmake import BuildResult
+from aitc.build.resources import resources_json, usage
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
@@ -57,6 +58,7 @@ def report_of(
         "digests": {"model": model_sha256, "weights": plan.weights_digest},
         "objects": {"compiled": built.compiled, "cached": built.cached},
         "kernels": {"files": len(plan.kernels), "by_kernel": dict(sorted(kernels.items()))},
+        "resources": [resources_json(u) for u in usage(plan, built.resources)],
         "launches": [
             {
                 "name": n.name,

@@ -1,8 +1,9 @@
 """The object cache: results of compiler calls by content, shared by all builds of a user.
 
 Run as a script it is a compiler launcher: ``python -I -S cache.py g++ ... -o x.o x.cpp`` runs the compiler, or copies the object that
-an equal call made before. Equal: the same compiler identity (AITC_CACHE_TOOLCHAIN), the same flags, the same text of the source and of
-every header that it includes in quotes. Entries are written beside their place and renamed, so that readers never see half a file.
+an equal call made before, and says what that said (warnings, ptxas's figures). Equal: the same compiler identity
+(AITC_CACHE_TOOLCHAIN), the same flags, the same text of the source and of every header that it includes in quotes. Entries are written
+beside their place and renamed, so that readers never see half a file.
 Settings: AITC_CACHE_DIR (default ~/.cache/aitc; empty: no cache), AITC_CACHE_BYTES (default 4 GiB).
 
 Only what the standard library loads in a few milliseconds is imported here: this file starts once for every object.
@@ -168,16 +169,45 @@ def launch(command: list[str]) -> int:
     depfile = _option(command, "-MF")
     entry = entry_path(folder, key)
     if fetch(entry, output):
+        _say(entry + ".log")
         if depfile:  # the generated project is compiled once: its sources are all that ninja has to know
             with open(depfile, "w", encoding="utf-8") as file:
                 file.write(f"{_option(command, '-MT') or output}:\n")
         _count(b"+")
         return 0
-    status = os.spawnvp(os.P_WAIT, command[0], command)
+    status = _run(command, output + ".log")
     if status == 0:
         keep(output, entry)
+        if os.path.getsize(output + ".log"):
+            keep(output + ".log", entry + ".log")
         _count(b"-")
     return status
+
+
+def _run(command: list[str], log: str) -> int:
+    """Runs ``command``; what it says on stderr goes to the file ``log``, and then to stderr."""
+    stderr = os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        status = os.spawnvp(os.P_WAIT, command[0], command)
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+    _say(log)
+    return status
+
+
+def _say(log: str) -> None:
+    """Repeats what a compiler said, where it said something."""
+    try:
+        with open(log, "rb") as file:
+            text = file.read()
+    except OSError:
+        return
+    while text:
+        text = text[os.write(2, text) :]
 
 
 def _count(mark: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -13,11 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from aitc.build import cache
 from aitc.build.output import io_error
+from aitc.build.resources import Resources, from_image, from_ptxas
 from aitc.build.toolchain import Toolchain
 from aitc.build.weights import append_weights, write_weights
 from aitc.emit.project import SUFFIX
@@ -41,7 +43,10 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """Paths inside the output folder; ``compiled`` and ``cached`` count objects; ``log`` is what the compilers said."""
+    """Paths inside the output folder; ``compiled`` and ``cached`` count objects; ``log`` is what the compilers said.
+
+    ``resources``: of each GPU kernel, once for every architecture.
+    """
 
     library: Path
     executable: Path
@@ -51,6 +56,7 @@ class BuildResult:
     cached: int
     seconds: float
     log: str
+    resources: tuple[Resources, ...] = ()
 
 
 def default_jobs(api: str) -> int:
@@ -109,16 +115,24 @@ def build(
         key = _project_key(files, toolchain, options)
         compiled = cached = 0
         log = ""
+        figures = cache.entry_path(folder, key, ".json")
+        resources: tuple[Resources, ...] = ()
         if (
             folder
+            and os.path.isfile(figures)
             and cache.fetch(cache.entry_path(folder, key, ".so"), str(library))
             and cache.fetch(cache.entry_path(folder, key, ".exe"), str(program))
         ):
             cached = _object_count(plan, options)
+            resources = tuple(Resources(**r) for r in json.loads(Path(figures).read_text(encoding="utf-8")))
         else:
             with tempfile.TemporaryDirectory(prefix="aitc-build-", ignore_cleanup_errors=True) as temporary:
                 tree = options.keep_build or Path(temporary)
                 log = _configure_and_make(plan, sources, tree, toolchain, options, folder, progress)
+                resources = resources_of(plan, tree, log)
+                (tree / "resources.json").write_text(json.dumps([asdict(r) for r in resources]), encoding="utf-8")
+                if folder:
+                    cache.keep(str(tree / "resources.json"), figures)
                 compiled, cached = _counts(tree) if folder else (_object_count(plan, options), 0)
                 shutil.copyfile(tree / f"lib{plan.name}.so", library)
                 shutil.copyfile(tree / plan.name, program)
@@ -134,11 +148,22 @@ def build(
         header.write_text(files[header.name], encoding="utf-8")
     except OSError as e:
         raise io_error(e, Path(e.filename or out), "write") from e
-    return BuildResult(library, program, header, sources, compiled, cached, time.monotonic() - began, log)
+    return BuildResult(library, program, header, sources, compiled, cached, time.monotonic() - began, log, resources)
+
+
+def resources_of(plan: Plan, tree: Path, log: str) -> tuple[Resources, ...]:
+    """The figures of the kernels that were built in ``tree``, in the order of the plan; none on cpu and for the emulator."""
+    if plan.api == "hip":
+        found = [r for path in (tree / "images").glob("*.hsaco") for r in from_image(path.read_bytes())]
+    else:
+        found = from_ptxas(log) if plan.api == "cuda" else []
+    place = {kernel.entry: i for i, kernel in enumerate(plan.kernels)}
+    return tuple(sorted((r for r in found if r.entry in place), key=lambda r: (place[r.entry], r.arch)))
 
 
 def _project_key(files: Mapping[str, str], toolchain: Toolchain, options: BuildOptions) -> str:
-    digest = hashlib.sha256(f"{toolchain.identity} {toolchain.cmake.version} {options.isas}".encode())
+    figures = ",".join(f.name for f in fields(Resources))  # are kept, too
+    digest = hashlib.sha256(f"{toolchain.identity} {toolchain.cmake.version} {options.isas} {figures}".encode())
     for path, text in sorted(files.items()):
         digest.update(f"{path}\0{len(text)}\0{text}".encode())
     return digest.hexdigest()
@@ -167,6 +192,7 @@ def configure_arguments(toolchain: Toolchain, options: BuildOptions, launcher: b
         arguments.append(f"-DAITC_LAUNCHER={sys.executable};-I;-S;{cache.__file__}")
     if toolchain.api == "cuda" and toolchain.device:
         arguments += [f"-DAITC_NVCC={toolchain.device.path}", f"-DAITC_CUDA_ROOT={toolchain.device.root}"]
+        arguments.append("-DAITC_NVCC_FLAGS=-Xptxas=-v")  # its figures: see resources.py
     if toolchain.api == "hip" and toolchain.device:
         arguments.append(f"-DAITC_HIPCC={toolchain.device.path}")
         static = Path(toolchain.device.root) / "lib" / "libamdhip64.a"  # the emulator's

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -13,6 +14,27 @@ else:  # pragma: no cover
     import tomli as tomllib
 
 from aitc.errors import AitcError, Diagnostic, Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one multiprocessor or compute unit holds at once: warps, blocks, 32-bit registers, and bytes of shared memory.
+
+    Registers are handed out in steps of ``register_step`` a lane, shared memory in steps of ``smem_step`` bytes with ``smem_reserved`` a block besides.
+    """
+
+    simds: int
+    warps: int
+    blocks: int
+    registers: int
+    register_step: int
+    smem_bytes: int
+    smem_step: int
+    smem_reserved: int = 0
+
+
+CORE = Unit(1, 1, 1, 1, 1, 1, 1)
+"""A CPU's core, for whose threads nothing is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +54,28 @@ class Target:
     tflops: dict[str, float] = field(hash=False)  # by operand: fp32, tf32, fp16, bf16, fp8
     launch_us: float = field(kw_only=True)
     doc: str = field(kw_only=True)
+    unit: Unit = field(kw_only=True, default=CORE)
 
     @property
     def gpu(self) -> bool:
         return self.api != "cpu"
+
+    def resident_blocks(self, threads: int, registers: int, smem_bytes: int) -> int:
+        """Blocks that one unit runs at once: of ``threads``, with ``registers`` of 32 bits a lane and ``smem_bytes`` a block. 0: it cannot."""
+        unit = self.unit
+        warps = -(-threads // self.warp)
+        lane = -(-max(registers, 1) // unit.register_step) * unit.register_step
+        on_simd = min(unit.warps // unit.simds, unit.registers // unit.simds // (lane * self.warp))
+        smem = -(-(smem_bytes + unit.smem_reserved) // unit.smem_step) * unit.smem_step
+        return min(on_simd * unit.simds // warps, unit.blocks, unit.smem_bytes // smem if smem else unit.blocks)
+
+    @classmethod
+    def read(cls, name: str, text: str) -> "Target":
+        """The target that the text of a ``.toml`` file describes."""
+        raw: dict[str, Any] = tomllib.loads(text)
+        unit = Unit(**raw.pop("unit")) if "unit" in raw else CORE
+        features, aliases = frozenset(raw.pop("features")), tuple(raw.pop("aliases"))
+        return cls(name=name, features=features, aliases=aliases, unit=unit, **raw)
 
 
 @lru_cache(maxsize=1)
@@ -44,10 +84,7 @@ def all_targets() -> tuple[Target, ...]:
     found = []
     for entry in sorted(resources.files("aitc.targets").iterdir(), key=lambda e: e.name):
         if entry.name.endswith(".toml"):
-            raw = tomllib.loads(entry.read_text(encoding="utf-8"))
-            raw["features"] = frozenset(raw["features"])
-            raw["aliases"] = tuple(raw["aliases"])
-            found.append(Target(name=entry.name[: -len(".toml")], **raw))
+            found.append(Target.read(entry.name[: -len(".toml")], entry.read_text(encoding="utf-8")))
     return tuple(found)
 
 

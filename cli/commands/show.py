@@ -21,19 +21,35 @@ from ..render import Display
 @click.option("--stage", type=click.Choice(flags.STAGES[:7]), default="fuse", show_default=True, help="What to show.")
 @click.option("--statistics", is_flag=True, help="Counts alone: nodes by op and kind, launches, memory.")
 @click.option("--file", "wanted", default="", help="With --stage emit: print this generated file alone.")
+@click.option(
+    "--resources",
+    is_flag=True,
+    help="With --stage schedule: compile the GPU kernels, and show what each takes: registers, shared memory, spills, occupancy.",
+)
 @flags.model_flags
 @flags.json_flag
 @flags.talk
 def command(
-    model: Path, stage: str, statistics: bool, wanted: str, as_json: bool, verbose: bool, quiet: bool, **given: Any
+    model: Path,
+    stage: str,
+    statistics: bool,
+    wanted: str,
+    resources: bool,
+    as_json: bool,
+    verbose: bool,
+    quiet: bool,
+    **given: Any,
 ) -> int:
     """Print MODEL as it is after a stage. The text of import to layout parses back; plan is JSON; emit is the
     generated code."""
     from aitc import describe
+    from aitc.build.resources import resources_json, usage
     from aitc.pipeline import Options, compile
 
+    if resources and stage != "schedule":
+        raise click.UsageError("--resources goes with --stage schedule")
     tuning = given["tuning"] or Settings.read().tuning
-    options = Options(stop_after=stage, **{**given, "tuning": Path(tuning) if tuning else None})
+    options = Options(stop_after="build" if resources else stage, **{**given, "tuning": Path(tuning) if tuning else None})
     with Display(quiet or not verbose, verbose) as display:
         result = compile(model, options, display)
     assert result.graph is not None
@@ -42,6 +58,9 @@ def command(
         counts["rules"] = result.context.log.counts()
     if result.plan is not None:
         counts["plan"] = describe.plan_statistics(result.plan)
+        used = usage(result.plan, result.resources)
+        if resources:
+            counts["resources"] = [resources_json(u) for u in used]
     if as_json:
         print(json.dumps(counts, indent=2))
         return int(Exit.OK)
@@ -62,7 +81,7 @@ def command(
         sys.stdout.write(describe.plan_said(result.plan).texts()["json"])
     elif stage == "schedule":
         assert result.plan is not None
-        sys.stdout.write(describe.launches_text(result.plan))
+        sys.stdout.write(describe.launches_text(result.plan, used))
     else:
         sys.stdout.write(describe.graph_said(result.graph).texts()["txt"])
     return int(Exit.OK)

@@ -24,6 +24,17 @@ def needs_compiler(*targets: str) -> None:
         pytest.skip(f"no compiler for {', '.join(targets)}: {error.diagnostics[0].message}")
 
 
+def assert_resources(result: pipeline.Result) -> None:
+    """Each kernel's figures stand in the report, once for each architecture: it runs, without spills, as often at once as it claims."""
+    assert result.plan is not None
+    found = result.report["resources"]
+    arches = {find_target(t).arch for t in result.plan.targets}
+    assert sorted((r["entry"], r["arch"].removeprefix("sm_")) for r in found) == sorted((k.entry, a) for k in result.plan.kernels for a in arches)
+    for r in found:
+        assert r["spills"] == r["stack_bytes"] == 0, r
+        assert r["registers"] > 0 and max(1, r.get("claimed_blocks", 0)) <= r["blocks"], r
+
+
 @pytest.mark.parametrize("target", ["a100", "h100", "mi250"])
 @pytest.mark.parametrize("path", one_of_each(), ids=lambda p: p.stem)
 def test_compiles_without_the_gpu(path: Path, target: str, tmp_path: Path) -> None:
@@ -38,6 +49,7 @@ def test_compiles_without_the_gpu(path: Path, target: str, tmp_path: Path) -> No
     kernels = {k.kernel for k in result.plan.kernels}
     if target == "mi250":
         assert not any(k.endswith(("_sm80", "_sm90")) for k in kernels)
+    assert_resources(result)
     matrix = {"a100": "_sm80", "h100": "_sm90", "mi250": "_cdna"}[target]
     assert any(k.endswith(matrix) for k in kernels) or "gemm_sm80" in kernels
 
@@ -54,6 +66,7 @@ def test_amd_names_make_one_binary(targets: tuple[str, ...], tmp_path: Path) -> 
     arches = {find_target(t).arch for t in targets}
     for arch in ("gfx90a", "gfx942"):
         assert library.count(f"hipv4-amdgcn-amd-amdhsa--{arch}".encode()) == (len(result.plan.kernels) if arch in arches else 0)
+    assert_resources(result)
     if len(targets) > 1:
         return
     chain, tree = find_toolchain("hip", sorted(arches)), tmp_path / "by hand"

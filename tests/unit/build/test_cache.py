@@ -145,3 +145,16 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache.cache_folder() == ""
     monkeypatch.setenv("AITC_CACHE_BYTES", "ten")
     assert cache.limit_bytes() == cache.DEFAULT_BYTES
+
+
+def test_what_the_compiler_said_is_said_again(tmp_path: Path) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\necho "Used 90 registers" >&2\ncp "$1" "$3"\n')
+    compiler.chmod(0o755)
+    (tmp_path / "k.cu").write_text("kernel")
+    environment = {**os.environ, "AITC_CACHE_DIR": str(tmp_path / "cache"), "AITC_CACHE_TOOLCHAIN": "one", "AITC_CACHE_LOG": str(tmp_path / "log")}
+    said = []
+    for output in ("a.o", "b.o"):
+        command = [sys.executable, "-I", "-S", cache.__file__, str(compiler), str(tmp_path / "k.cu"), "-o", str(tmp_path / output)]
+        said.append(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stderr)
+    assert said == ["Used 90 registers\n"] * 2 and (tmp_path / "log").read_bytes() == b"-+"
