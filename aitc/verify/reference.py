@@ -51,6 +51,7 @@ class Reference:
         initial = {i.name for i in raw.graph.initializer}
         self.inputs = [i.name for i in raw.graph.input if i.name not in initial]
         self.outputs = [o.name for o in (self._proto or raw).graph.output]
+        self.random = random_values(raw)
         self.detects = any(n.op_type in ("NonMaxSuppression", "TopK", "NonZero") for n in raw.graph.node)
         self._session: Any = None
         self._evaluator: Any = None
@@ -196,6 +197,32 @@ def _graphs(model: onnx.ModelProto) -> list[Any]:
             for a in node.attribute:
                 stack.extend([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)
     return found
+
+
+RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+
+
+def random_values(model: onnx.ModelProto) -> frozenset[str]:
+    """Names of the main graph's values that depend on numbers drawn at random: ONNX does not say which ones."""
+    functions = {(f.domain, f.name): f for f in model.functions}
+
+    def draws(node: onnx.NodeProto, calls: tuple[Any, ...] = ()) -> bool:
+        trains = node.op_type == "Dropout" and len(node.input) > 2 and node.input[2] != ""
+        if node.domain in ("", "ai.onnx") and (node.op_type in RANDOM or trains):
+            return True
+        called = functions.get((node.domain, node.op_type))
+        if called is not None and called not in calls:
+            return any(draws(n, (*calls, called)) for n in called.node)
+        bodies = [g for a in node.attribute for g in ([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)]
+        return any(draws(n, calls) or found & set(n.input) for g in bodies for n in g.node)
+
+    found: set[str] = set()
+    for node in model.graph.node:
+        if found & set(node.input) or draws(node):
+            found |= set(node.output) - {""}
+    return frozenset(found)
 
 
 def _typed(g: Any) -> list[onnx.ValueInfoProto]:

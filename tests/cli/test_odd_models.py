@@ -112,6 +112,12 @@ def sizes_that_are_expressions() -> onnx.ModelProto:
     return graph_model(nodes, shapes, ["y", "z"])
 
 
+def random_numbers() -> onnx.ModelProto:
+    """One output is drawn at random: ONNX does not say which numbers come. The other is compared."""
+    nodes = [oh.make_node("RandomNormalLike", ["x"], ["n"]), oh.make_node("Add", ["x", "n"], ["y"])]
+    return graph_model([*nodes, oh.make_node("Neg", ["x"], ["z"])], {"x": [4, 3]}, ["y", "z"])
+
+
 def no_nodes_but_a_view() -> onnx.ModelProto:
     return graph_model([oh.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], {"x": [3, 5]}, ["y"])
 
@@ -129,6 +135,7 @@ MODELS = [
     initializer_is_also_an_input,
     half,
     sizes_that_are_expressions,
+    random_numbers,
     no_nodes_but_a_view,
 ]
 

@@ -9,7 +9,7 @@ import onnx.helper as oh
 import onnx.numpy_helper as nh
 import pytest
 
-from aitc.verify.reference import NoReference, Reference, node_outputs
+from aitc.verify.reference import NoReference, Reference, node_outputs, random_values
 
 
 def model(
@@ -92,6 +92,26 @@ def test_local_functions(elem: int) -> None:
     m.opset_import.append(oh.make_opsetid("mine", 1))
     given = np.array([1, -2, 3], ml_dtypes.bfloat16 if elem == onnx.TensorProto.BFLOAT16 else np.float32)
     assert Reference(m.SerializeToString()).run({"x": given})["y"].astype(np.float32).tolist() == [2, -4, 6]
+
+
+def test_what_depends_on_random_numbers() -> None:
+    body = oh.make_graph([oh.make_node("Add", ["x", "r"], ["t"])], "t", [], [x([3])])
+    other = oh.make_graph([oh.make_node("Neg", ["x"], ["e"])], "e", [], [x([3])])
+    noisy = oh.make_function(
+        "mine", "Noisy", ["a"], ["b"],
+        [oh.make_node("RandomNormalLike", ["a"], ["n"]), oh.make_node("Add", ["a", "n"], ["b"])], [oh.make_opsetid("", 17)],
+    )  # fmt: skip
+    nodes = [
+        oh.make_node("RandomUniform", [], ["r"], shape=[3]),
+        oh.make_node("Relu", ["x"], ["plain"]),
+        oh.make_node("Mul", ["r", "x"], ["after"]),
+        oh.make_node("If", ["c"], ["inside"], then_branch=body, else_branch=other),
+        oh.make_node("Dropout", ["x", "ratio"], ["kept"]),
+        oh.make_node("Dropout", ["x", "ratio", "training"], ["dropped"]),
+        oh.make_node("Noisy", ["plain"], ["called"], domain="mine"),
+        oh.make_node("RandomUniform", ["x"], ["another"], domain="mine"),
+    ]
+    assert random_values(model(nodes, [x([3])], ["plain"], functions=[noisy])) == {"r", "after", "inside", "dropped", "called"}
 
 
 def test_values_in_the_middle() -> None:
