@@ -18,12 +18,14 @@ from aitc.build.weights import write_weights
 from aitc.emit.project import emit, kernel_path
 from aitc.emit.render import render, template_root
 from aitc.importer.onnx import import_model
+from aitc.ir.use import input_uses
 from aitc.passes.base import Context
 from aitc.passes.stages import fuse, layout, simplify
 from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Plan
 from aitc.schedule.schedule import PlanOptions, identity, schedule
 from aitc.targets.target import find_target
+from aitc.verify.ranges import measured_ranges
 
 FLAGS = (
     "-std=c++17", "-O1", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
@@ -44,8 +46,12 @@ def plan_of(
     machine = find_target(target)
     graph = import_model(model, dims or {}).graph
     context = Context(machine, precision, ())
-    for stage in (simplify, fuse, layout):
-        stage(graph, context)
+    uses = dict(input_uses(graph))
+    simplify(graph, context)
+    fuse(graph, context)
+    if precision == "fp16":
+        context.ranges = measured_ranges(model.SerializeToString(), graph, uses)
+    layout(graph, context)
     return check_plan(schedule(graph, machine, PlanOptions(library_name, source)))
 
 

@@ -18,7 +18,8 @@ FAMILIES = sorted(m.name for m in pkgutil.iter_modules(families.__path__) if m.n
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family(family: str, tmp_path: Path) -> None:
     module = importlib.import_module(f"conformance.cases.{family}")
-    plans = [plan_of(case.model, f"t{n}", f"{case.name}.onnx", case.dims) for n, case in enumerate(module.CASES)]
+    precision = getattr(module, "PRECISION", "model")
+    plans = [plan_of(c.model, f"t{n}", f"{c.name}.onnx", c.dims, precision) for n, c in enumerate(module.CASES)]
     results = run_many(build_many(plans, tmp_path), module.CASES)
     assert len(results) == len(module.CASES), "names are unique"
     wrong = [f"{name}: {what}" for name, what in results.items() if what is not None]
