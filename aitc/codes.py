@@ -192,6 +192,12 @@ CODES: dict[str, Explanation] = {
         "targets of several APIs",
         "One binary is for cpu, for CUDA or for HIP. Compile once for each.",
     ),
+    "T03": Explanation(
+        "there is no device to measure on",
+        "`aitc tune` measures on the device that it tunes for, and the machine has none of that architecture. Run it on one "
+        "that has; its table (tuning/<target>.json in the cache folder, or --table) can be copied to where models are "
+        "compiled, which needs no device. --emulate tries the way without one.",
+    ),
     # V: verification
     "V01": Explanation(
         "the binary does not match the reference",
@@ -202,7 +208,8 @@ CODES: dict[str, Explanation] = {
     "V02": Explanation(
         "the binary could not be verified",
         "--require-verify was given, and this machine has no device of the target, or the reference "
-        "(onnxruntime, onnx.reference) cannot run the model.",
+        "(onnxruntime, onnx.reference) cannot run the model, or every output depends on numbers that the "
+        "model draws at random.",
     ),
     # X: defects
     "X01": Explanation(

@@ -17,6 +17,7 @@ COMMANDS = {
     "compile": "ONNX model to binary, verified",
     "verify": "compare a binary with the reference again",
     "bench": "measure a binary's latency",
+    "tune": "measure configurations and remember the fastest",
     "show": "print any stage as text, with statistics",
     "check": "can this be compiled? all problems at once",
     "list": "targets, ops, kernels, rules, passes, toolchains, settings",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,16 +11,10 @@ from aitc.ir.graph import Node
 from aitc.kernels import kernel as k
 from aitc.kernels.convolution import ConvForm, ConvProblem, RunTimeFilter, conv_form, filter_root, run_time_filter
 from aitc.kernels.functor import Parameters, StorageOf
-from aitc.kernels.gemm_cpu import pack_panels
+from aitc.kernels.gemm_cpu import CPU_TILES, CpuTile, pack_panels
 from aitc.kernels.group import Group
 from aitc.kernels.sites import constant_array, member, store_functor
 from aitc.targets.target import Target
-
-
-@dataclass(frozen=True, slots=True)
-class ConvCpuConfig:
-    def __str__(self) -> str:
-        return "auto"
 
 
 def window_struct(p: ConvProblem, parameters: Parameters) -> tuple[tuple[str, ...], str]:
@@ -98,15 +91,15 @@ class ConvCpu(k.Kernel):
                 return filters
         return form.problem
 
-    def configs(self, problem: ConvProblem, target: Target) -> Sequence[ConvCpuConfig]:
-        return (ConvCpuConfig(),)
+    def configs(self, problem: ConvProblem, target: Target) -> Sequence[CpuTile]:
+        return CPU_TILES
 
-    def score_us(self, problem: ConvProblem, config: ConvCpuConfig, target: Target) -> float:
+    def score_us(self, problem: ConvProblem, config: CpuTile, target: Target) -> float:
         flops = 2 * hint(problem.pixels) * problem.K * problem.group * problem.C * product(problem.window)
         return target.launch_us + flops / target.tflops["fp32"] * 1e-6  # type: ignore[operator]
 
     def build(
-        self, group: Group, problem: ConvProblem, config: ConvCpuConfig, storage: StorageOf, target: Target
+        self, group: Group, problem: ConvProblem, config: CpuTile, storage: StorageOf, target: Target
     ) -> k.Draft:
         assert group.anchor is not None
         form = conv_form(group.anchor, storage)
@@ -122,7 +115,7 @@ class ConvCpu(k.Kernel):
             group, form.index, form.coords, parameters, storage, target, "int group, int64_t row, int64_t col"
         )
         call = (
-            f"conv<Tile<>>({make_sizes}, {make_window}, {make_x}, {make_filter}, Store{{{', '.join(store.initializers)}}});",
+            f"conv<{config.text}>({make_sizes}, {make_window}, {make_x}, {make_filter}, Store{{{', '.join(store.initializers)}}});",
         )
         context = k.Context(
             "", k.banner(group), ("aitc/cpu/conv.h", "aitc/generic/element.h"), "int64_t", (), (store,), (sizes, window, x, filters),

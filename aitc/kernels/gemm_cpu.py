@@ -19,9 +19,22 @@ PANEL = 32  # columns of a packed panel, as in cpu/microkernel.h
 
 
 @dataclass(frozen=True, slots=True)
-class GemmCpuConfig:
+class CpuTile:
+    """The register tile: ``rows`` x (``vectors`` * the instruction set's vector); 0: what suits the instruction set."""
+
+    rows: int = 0
+    vectors: int = 0
+
     def __str__(self) -> str:
-        return "auto"
+        return f"{self.rows}x{self.vectors}" if self.rows else "auto"
+
+    @property
+    def text(self) -> str:
+        """The C++ type."""
+        return f"Tile<{self.rows}, {self.vectors}>" if self.rows else "Tile<>"
+
+
+CPU_TILES = (CpuTile(), CpuTile(4, 2), CpuTile(6, 2), CpuTile(8, 2), CpuTile(12, 1), CpuTile(8, 1))
 
 
 def pack_panels(b: np.ndarray) -> np.ndarray:
@@ -46,15 +59,15 @@ class GemmCpu(k.Kernel):
         form = matmul_form(group.anchor, storage)
         return form if isinstance(form, k.No) else problem_of(form)
 
-    def configs(self, problem: MatMulProblem, target: Target) -> Sequence[GemmCpuConfig]:
-        return (GemmCpuConfig(),)
+    def configs(self, problem: MatMulProblem, target: Target) -> Sequence[CpuTile]:
+        return CPU_TILES
 
-    def score_us(self, problem: MatMulProblem, config: GemmCpuConfig, target: Target) -> float:
+    def score_us(self, problem: MatMulProblem, config: CpuTile, target: Target) -> float:
         flops = 2 * hint(product((problem.batch, problem.M, problem.N, problem.K)))
         return target.launch_us + flops / target.tflops["fp32"] * 1e-6
 
     def build(
-        self, group: Group, problem: MatMulProblem, config: GemmCpuConfig, storage: StorageOf, target: Target
+        self, group: Group, problem: MatMulProblem, config: CpuTile, storage: StorageOf, target: Target
     ) -> k.Draft:
         assert group.anchor is not None
         form = matmul_form(group.anchor, storage)
@@ -81,7 +94,7 @@ class GemmCpu(k.Kernel):
             group, form.index, form.coords, parameters, storage, target, "int batch, int64_t row, int64_t col"
         )
         shape = k.shape_members(parameters, batch=form.batch, M=form.M, N=form.N, K=form.K)
-        call = (f"gemm<Tile<>>(shape, {make_a}, {make_b}, Store{{{', '.join(store.initializers)}}});",)
+        call = (f"gemm<{config.text}>(shape, {make_a}, {make_b}, Store{{{', '.join(store.initializers)}}});",)
         context = k.Context(
             "",
             k.banner(group),

@@ -150,6 +150,8 @@ class Launch:
     flops: Dim = 0
     bytes: Dim = 0  # least memory traffic: each operand once
     note: str = ""  # one line for reports: what is fused
+    chosen: str = "model"  # on whose word its configuration was chosen: model, or table
+    gone: str = ""  # the configuration that a table names for it, and that is none
 
 
 # --- what the host does between launches, where the data decides: sizes, branches, trips

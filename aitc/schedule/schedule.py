@@ -35,7 +35,7 @@ from aitc.schedule.plan import (
     Weight,
 )
 from aitc.schedule.prepare import prepare
-from aitc.schedule.select import Table, choose
+from aitc.schedule.select import Choice, Select, Table, choosing
 from aitc.schedule.steps import SCRATCH_TYPES, Block, Scheduled, StepPlanner, known_symbols, touched
 from aitc.schedule.storage import Storages
 from aitc.targets.target import Target
@@ -64,16 +64,23 @@ def identifier(name: str) -> str:
 
 def schedule(graph: Graph, target: Target, options: PlanOptions, table: Table | None = None) -> Plan:
     """The plan of ``graph`` on ``target``. Changes the graph (copies are inserted). Raises AitcError when an op has no kernel."""
+    return schedule_with(graph, target, options, choosing(table))[0]
+
+
+def schedule_with(graph: Graph, target: Target, options: PlanOptions, select: Select) -> tuple[Plan, tuple[Choice, ...]]:
+    """As ``schedule``, with the choice of each launch. Where ``select`` gives several for a group, there is a launch for each, one after
+    another, and each computes the group: whichever of them runs, the model's results are the same."""
     load("aitc.kernels")
     if options.precision == "tf32":
         target = replace(target, features=target.features | {"tf32"})
     storage = Storages()
     control = lower_control(graph)
-    block = _block(graph, target, table, storage, known_symbols(graph))
-    return _Planner(block, target, options, storage, control).plan()
+    block = _block(graph, target, select, storage, known_symbols(graph))
+    planner = _Planner(block, target, options, storage, control)
+    return planner.plan(), tuple(s.choice for s in planner.scheduled)
 
 
-def _block(graph: Graph, target: Target, table: Table | None, storage: Storages, known: set[str]) -> Block:
+def _block(graph: Graph, target: Target, select: Select, storage: Storages, known: set[str]) -> Block:
     """The groups of a graph and of the bodies in it; ``known`` are the symbols that have values before it runs."""
     kernels = prepare(graph, storage, target)
     defined = definitions(graph, known)
@@ -81,13 +88,14 @@ def _block(graph: Graph, target: Target, table: Table | None, storage: Storages,
     scheduled = []
     for group in groups:
         name = kernels[group.anchor] if group.anchor is not None else "map"
-        choice = choose(KERNELS[name], group, storage, target, table)
-        if isinstance(choice, No):
-            raise AssertionError(f"{name} took {group.anchor!r} alone but not with its neighbours: {choice.reason}")
-        draft = KERNELS[name].build(group, choice.problem, choice.config, storage, target)
+        choices = select(KERNELS[name], group, storage, target)
+        if isinstance(choices, No):
+            raise AssertionError(f"{name} took {group.anchor!r} alone but not with its neighbours: {choices.reason}")
         bodies = group.anchor.bodies if group.anchor is not None else ()
-        inner = tuple(_block(b, target, table, storage, known | set(defined) | known_symbols(b)) for b in bodies)
-        scheduled.append(Scheduled(group, choice, draft, inner))
+        inner = tuple(_block(b, target, select, storage, known | set(defined) | known_symbols(b)) for b in bodies)
+        for choice in choices:
+            draft = KERNELS[name].build(group, choice.problem, choice.config, storage, target)
+            scheduled.append(Scheduled(group, choice, draft, inner))
     return Block(graph, scheduled)
 
 
@@ -285,7 +293,7 @@ class _Planner:
         name = f"{n:03d}_{entry}"
         return Launch(
             name, entry, ordered, d.grid, d.block, d.smem_bytes, d.cluster, d.overlap, d.skip_if_zero, s.group.locs, d.flops, traffic,
-            s.group.describe(),
+            s.group.describe(), s.choice.source, s.choice.gone,
         )  # fmt: skip
 
     def _constant(self, v: Value) -> str:

@@ -2,44 +2,158 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from aitc.ir.dim import Sum, Symbol, hint, product, symbols
+from aitc.ir.graph import Node, Value
+from aitc.ir.index import is_view
 from aitc.kernels.functor import StorageOf
 from aitc.kernels.group import Group
 from aitc.kernels.kernel import Kernel, No
 from aitc.targets.target import Target
 
-Table = Mapping[str, str]  # "<kernel> <problem>" -> name of the configuration
+Table = Mapping[str, str]  # key of a problem -> name of the configuration
+
+HEAVY_FLOPS = 8  # an operation that counts as so many, or more, is worth telling apart in an epilogue
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen, why (``table`` or ``model``), and its predicted time."""
+    """What was chosen for the problem with ``key``, on whose word (``table`` or ``model``), and its predicted time.
+
+    ``gone`` is the configuration that the table names and the kernel does not have for this problem (any more).
+    """
 
     kernel: str
     problem: Any
     config: Any
     source: str
     score_us: float
+    key: str = ""
+    gone: str = ""
 
 
-def problem_key(kernel: Kernel, problem: Any) -> str:
-    """The key of a problem in tuning tables: never a model's or an op's name."""
-    return f"{kernel.name} {problem}"
+Select = Callable[[Kernel, Group, StorageOf, Target], "Sequence[Choice] | No"]  # more than one: to be measured
+
+
+def problem_key(kernel: Kernel, problem: Any, group: Group) -> str:
+    """The key of a problem in the tuning tables of a target: kernel, problem (types, dims, layouts), epilogue class.
+
+    Never a model's name or a node's, so that what one model taught holds for all. Symbolic dims come with their bounds and
+    typical sizes, at which they are measured.
+    """
+    return " ".join(filter(None, (kernel.name, str(problem), epilogue_class(group), _sizes(problem))))
+
+
+def _sizes(problem: Any) -> str:
+    """Bounds and typical sizes of the symbolic dims in ``problem``: ``batch:1..32~8``."""
+    found: set[Symbol] = set()
+
+    def look(x: Any) -> None:
+        if isinstance(x, Sum):
+            found.update(symbols(x))
+        elif isinstance(x, tuple):
+            for y in x:
+                look(y)
+
+    for f in fields(problem) if is_dataclass(problem) else ():
+        look(getattr(problem, f.name))
+    ordered = sorted(found, key=lambda s: s.name)
+    return " ".join(f"{s.name}:{s.lo}..{'' if s.hi is None else s.hi}{'' if s.hint is None else f'~{s.hint}'}" for s in ordered)
+
+
+def epilogue_class(group: Group) -> str:
+    """What is computed around the anchor, as far as it matters for the choice; "" if nothing is.
+
+    ``head 2``: pointwise nodes before it. ``tail 3 1t 1v exp``: those behind it, what they read that is as large as the
+    result (t) or smaller (v), and whether something dear as an exponential is among them. ``-> f16 2f32``: what is stored,
+    if that is not one result of the anchor's type.
+    """
+    anchor = group.anchor
+    if anchor is None:
+        return ""
+    behind: set[Value] = set(anchor.outputs)
+    tail, head = [], 0
+    for n in group.nodes:
+        if n is anchor:
+            continue
+        after = any(v in behind for v in n.inputs if v is not None)
+        if after:
+            behind |= set(n.outputs)
+        if not is_view(n):
+            tail += [n] if after else []
+            head += not after
+    elems = hint(product(anchor.output.shape))
+    read = {id(v): v for n in tail for v in n.inputs if v is not None and v not in behind}
+    full = sum(hint(product(v.shape)) * 2 > elems for v in read.values())
+    heavy = any(_flops(n) >= HEAVY_FLOPS * hint(product(n.output.shape)) for n in tail)
+    parts = [f"head {head}"] if head else []
+    if tail:
+        counts = [f"{n}{kind}" for n, kind in ((full, "t"), (len(read) - full, "v")) if n]
+        parts.append(" ".join([f"tail {len(tail)}", *counts, *(["exp"] if heavy else [])]))
+    stored = Counter(str(v.type.dtype) for v in group.outputs)
+    if list(stored.elements()) != [str(anchor.output.type.dtype)]:
+        parts.append("-> " + " ".join(f"{n if n > 1 else ''}{t}" for t, n in sorted(stored.items())))
+    return " ".join(parts)
+
+
+def _flops(node: Node) -> int:
+    return hint(node.op.flops([v.type for v in node.inputs if v is not None], node.attrs)) if node.op.flops else 0
 
 
 def choose(kernel: Kernel, group: Group, storage: StorageOf, target: Target, table: Table | None = None) -> Choice | No:
-    """The configuration for ``group``, or why the kernel does not take it."""
+    """The configuration for ``group``, or why the kernel does not take it. What the table names wins if it still is one."""
     problem = kernel.accepts(group, storage, target)
     if isinstance(problem, No):
         return problem
     configs = kernel.configs(problem, target)
-    wanted = (table or {}).get(problem_key(kernel, problem))
+    key = problem_key(kernel, problem, group)
+    wanted = (table or {}).get(key)
     for config in configs:
         if str(config) == wanted:
-            return Choice(kernel.name, problem, config, "table", kernel.score_us(problem, config, target))
+            return Choice(kernel.name, problem, config, "table", kernel.score_us(problem, config, target), key)
     scored = [(kernel.score_us(problem, config, target), n) for n, config in enumerate(configs)]
     best, at = min(scored)
-    return Choice(kernel.name, problem, configs[at], "model", best)
+    return Choice(kernel.name, problem, configs[at], "model", best, key, wanted or "")
+
+
+def choosing(table: Table | None) -> Select:
+    """``choose`` with ``table``, for every group."""
+
+    def select(kernel: Kernel, group: Group, storage: StorageOf, target: Target) -> Sequence[Choice] | No:
+        choice = choose(kernel, group, storage, target, table)
+        return choice if isinstance(choice, No) else (choice,)
+
+    return select
+
+
+class Candidates:
+    """Selects, for the first ``places`` groups of each problem, all that is to be measured; one configuration for the others.
+
+    ``slots`` are the groups in the order of selection: each has the choices that were given, the one that a compile would take
+    first; ``counts`` says how many groups have a problem. ``most``: so many configurations of a problem, the best by
+    ``score_us``. ``known``: those of a problem that need not be measured any more.
+    """
+
+    def __init__(
+        self, table: Table | None, most: int, places: int = 2, known: Callable[[str], Collection[str]] = lambda key: ()
+    ):
+        self.table, self.most, self.places, self.known = table, most, places, known
+        self.slots: list[tuple[Choice, ...]] = []
+        self.counts: Counter[str] = Counter()
+
+    def __call__(self, kernel: Kernel, group: Group, storage: StorageOf, target: Target) -> Sequence[Choice] | No:
+        default = choose(kernel, group, storage, target, self.table)
+        if isinstance(default, No):
+            return default
+        problem, key = default.problem, default.key
+        done = {str(default.config), *self.known(key)}
+        scored = sorted((kernel.score_us(problem, c, target), n) for n, c in enumerate(kernel.configs(problem, target)))
+        likely = [(us, kernel.configs(problem, target)[n]) for us, n in scored[: self.most]]
+        wanted = [Choice(kernel.name, problem, c, "candidate", us, key) for us, c in likely if str(c) not in done]
+        self.counts[key] += 1
+        self.slots.append((default, *(wanted if self.counts[key] <= self.places else ())))
+        return self.slots[-1]

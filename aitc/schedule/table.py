@@ -1,15 +1,20 @@
-"""Measured configurations: JSON lines ``{"problem": "<kernel> <problem>", "config": "<name>", "us": 12.3}``, sorted,
-one file a target.
+"""Measured configurations: JSON lines, sorted, one file a target, ``tuning/<target>.json``:
 
-A table is looked up by problem, never by a model's or an op's name. The user's file wins over the user's cache, and
-that over what ships.
+``{"problem": "gemm_sm90 f16 1x128x768x768 ... tail 2 1v", "config": "128x128_s4", "us": 12.3, "tried": {"64x64_s8": 14.0}}``
+
+``problem`` is ``aitc.schedule.select.problem_key``: kernel, types, dims, layouts, epilogue class; the target is the file.
+A table is looked up by that alone, never by a model's or an op's name. The user's file wins over the user's cache, and that
+over what ships. An entry whose configuration is gone is passed over, and the compile says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
@@ -20,11 +25,17 @@ from aitc.targets.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The fastest ``config`` measured for ``problem`` on a target, and its time in microseconds."""
+    """The fastest ``config`` measured for ``problem`` on a target, and its time in microseconds; ``tried``: those of the others."""
 
     problem: str
     config: str
     us: float
+    tried: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def times(self) -> dict[str, float]:
+        """All that was measured: configuration -> microseconds."""
+        return {**self.tried, self.config: self.us}
 
 
 def load_table(target: Target, file: Path | None, cache: Path) -> Table:
@@ -32,19 +43,29 @@ def load_table(target: Target, file: Path | None, cache: Path) -> Table:
 
     Raises AitcError (IO) if ``file`` cannot be read, and (USAGE) if it, or a file of the cache, is no table.
     """
-    found: dict[str, str] = {}
-    shipped = resources.files("aitc") / "tuning" / f"{target.name}.json"
-    if shipped.is_file():
-        found.update((e.problem, e.config) for e in parse(shipped.read_text(encoding="utf-8"), str(shipped)))
-    own = cache / "tuning" / f"{target.name}.json"
-    for path in ([own] if own.is_file() else []) + ([file] if file is not None else []):
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise AitcError(Diagnostic("S03", f"cannot read the tuning table {path}: {reason}"), Exit.IO) from None
-        found.update((e.problem, e.config) for e in parse(text, str(path)))
-    return found
+    own = own_table(target, cache)
+    paths = [p for p in (shipped_table(target), own) if p.is_file()] + ([file] if file is not None else [])
+    return {e.problem: e.config for path in paths for e in read_table(path)}
+
+
+def own_table(target: Target, cache: Path) -> Path:
+    """Where the user's own measurements for ``target`` are kept."""
+    return cache / "tuning" / f"{target.name}.json"
+
+
+def shipped_table(target: Target) -> Path:
+    """The table of ``target`` that ships; it need not exist."""
+    return Path(str(resources.files("aitc") / "tuning" / f"{target.name}.json"))
+
+
+def read_table(path: Path) -> list[Entry]:
+    """The entries of a file. Raises AitcError (IO) if it cannot be read, (USAGE) if it is no table."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise AitcError(Diagnostic("S03", f"cannot read the tuning table {path}: {reason}"), Exit.IO) from None
+    return parse(text, str(path))
 
 
 def parse(text: str, name: str) -> list[Entry]:
@@ -55,9 +76,10 @@ def parse(text: str, name: str) -> list[Entry]:
             continue
         try:
             raw = json.loads(line)
-            entries.append(Entry(str(raw["problem"]), str(raw["config"]), float(raw["us"])))
-        except (ValueError, KeyError, TypeError):
-            way_out = 'a line is {"problem": "gemm_sm80 ...", "config": "...", "us": 12.3}'
+            tried = {str(config): float(us) for config, us in raw.get("tried", {}).items()}
+            entries.append(Entry(str(raw["problem"]), str(raw["config"]), float(raw["us"]), tried))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            way_out = 'a line is {"problem": "gemm_sm80 ...", "config": "...", "us": 12.3}; `aitc tune` writes them'
             raise AitcError(
                 Diagnostic("S03", f"{name}:{number} is no entry of a tuning table", help=way_out), Exit.USAGE
             ) from None
@@ -70,5 +92,31 @@ def to_text(entries: Iterable[Entry]) -> str:
     for e in entries:
         if e.problem not in best or e.us < best[e.problem].us:
             best[e.problem] = e
-    lines = (json.dumps({"problem": e.problem, "config": e.config, "us": e.us}) for _, e in sorted(best.items()))
-    return "".join(line + "\n" for line in lines)
+    lines = []
+    for _, e in sorted(best.items()):
+        more = {"tried": dict(sorted(e.tried.items()))} if e.tried else {}
+        lines.append(json.dumps({"problem": e.problem, "config": e.config, "us": e.us, **more}) + "\n")
+    return "".join(lines)
+
+
+def merge_into(path: Path, entries: Iterable[Entry]) -> None:
+    """Puts ``entries`` into the table at ``path``, in place of those for the same problems. All of it or nothing is written.
+
+    Raises AitcError: (IO) if it cannot be written, (USAGE) if what is there is no table.
+    """
+    merged = {e.problem: e for e in (read_table(path) if path.is_file() else [])}
+    merged.update((e.problem, e) for e in entries)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(to_text(merged.values()))
+            os.chmod(part, 0o644)
+            os.replace(part, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+            raise
+    except OSError as error:
+        raise AitcError(Diagnostic("S03", f"cannot write the tuning table {path}: {error.strerror}"), Exit.IO) from None

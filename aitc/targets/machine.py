@@ -33,6 +33,18 @@ def default_target() -> str:
     return next((d.target for d in devices() if d.target), "cpu")
 
 
+def cpu_isa() -> str:
+    """The instruction set that a library with all of them takes on this processor: avx512, avx2 or native."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "native"
+    flags = set(next((line.partition(":")[2].split() for line in text.splitlines() if line.startswith("flags")), []))
+    if not {"avx2", "fma", "bmi2"} <= flags:
+        return "native"
+    return "avx512" if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags else "avx2"
+
+
 def can_run(targets: Sequence[Target]) -> bool:
     """Whether a binary for ``targets`` runs on this machine: always for cpu, else if a device of theirs is present."""
     names = {t.name for t in targets}

@@ -134,6 +134,24 @@ def test_bench(aitc: Aitc, built: Path) -> None:
     assert aitc("bench", "out", "--dim", "batch=77", cwd=built).code == Exit.RUNTIME
 
 
+def test_tune(aitc: Aitc, built: Path, tmp_path: Path) -> None:
+    cache = {"AITC_CACHE_DIR": str(tmp_path / "cache"), "AITC_ISA": "native"}
+    flags = ("-t", "cpu", "--dim", "batch=2", "--seconds", "0", "--candidates", "2")
+    done = aitc("tune", built / "small.onnx", *flags, "--json", env=cache)
+    answer = json.loads(done.out)
+    assert done.code == 0 and answer["problems"][0]["launches"] == 1 and len(answer["problems"][0]["us"]) == 2
+    table = tmp_path / "cache" / "tuning" / "cpu.json"
+    assert answer["table"] == str(table) and table.is_file()
+    assert "measured before" in aitc("tune", built / "small.onnx", *flags, env=cache).out
+    assert "by table" in aitc("show", built / "small.onnx", *flags[:4], "--stage", "schedule", env=cache).out
+    table.write_text(table.read_text().replace(answer["problems"][0]["best"], "other", 1))
+    assert "other is gone" in aitc("show", built / "small.onnx", *flags[:4], "--stage", "schedule", env=cache).out
+    table.write_text("{}")
+    done = aitc("compile", built / "small.onnx", "-t", "cpu", "--stop-after", "schedule", env=cache)
+    assert done.code == Exit.USAGE and "cpu.json:1 is no entry of a tuning table" in done.err
+    assert aitc("tune", built / "small.onnx", "-t", "mi250", "--promote", "--emulate").code == Exit.USAGE
+
+
 @pytest.mark.parametrize(
     ("stage", "words"),
     [
@@ -179,7 +197,7 @@ def test_explain(aitc: Aitc) -> None:
 def test_help_of_every_command(aitc: Aitc) -> None:
     top = aitc("--help")
     assert top.code == 0 and "130" in top.out
-    for verb in ("compile", "verify", "bench", "show", "check", "list", "explain"):
+    for verb in ("compile", "verify", "bench", "tune", "show", "check", "list", "explain"):
         assert verb in top.out
         done = aitc(verb, "--help")
         assert done.code == 0 and "Usage: aitc " + verb in done.out

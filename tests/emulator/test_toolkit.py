@@ -59,6 +59,25 @@ def test_a_whole_model(target: str, tmp_path: Path) -> None:
     assert all(launch["us"] > 0 and launch["floor_us"] > 0 for launch in profile["launches"])
 
 
+@pytest.mark.parametrize("target", ["h200", "mi250"])
+def test_tuning(target: str, tmp_path: Path) -> None:
+    """The way through on a GPU; the emulator's times mean nothing, so only a table that is asked for gets them."""
+    env = {**os.environ, "AITC_CACHE_DIR": str(tmp_path / "cache")}
+    command = ("tune", str(model(tmp_path / "model.onnx")), "--target", target, "--emulate", "--seconds", "0", "--candidates", "2")
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", *command, "--table", str(tmp_path / "table.json"), "--json"],
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=emulator.ROOT,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert len(problem["us"]) == 2 and problem["best"] in (tmp_path / "table.json").read_text()
+    assert not (tmp_path / "cache" / "tuning").exists()
+
+
 HOST = r"""
 #include <cuda_runtime_api.h>
 #include <fstream>

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from aitc.errors import AitcError, Exit
-from aitc.schedule.table import Entry, load_table, parse, to_text
-from aitc.targets.target import find_target
+from aitc.schedule.table import Entry, load_table, merge_into, own_table, parse, read_table, shipped_table, to_text
+from aitc.targets.target import all_targets, find_target
 
 CPU = find_target("cpu")
 
@@ -41,3 +41,37 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(AitcError, match=r"bad\.json:2") as e:
             load_table(CPU, tmp_path / "bad.json", tmp_path)
         assert e.value.exit_code == Exit.USAGE
+
+
+def test_what_was_tried_comes_back() -> None:
+    entry = Entry("k a", "fast", 1.5, {"slow": 9.0})
+    assert parse(to_text([entry]), "t") == [entry] and entry.times == {"fast": 1.5, "slow": 9.0}
+
+
+def test_new_measurements_replace_old_ones_of_the_same_problem(tmp_path: Path) -> None:
+    path = own_table(CPU, tmp_path)
+    assert path == tmp_path / "tuning" / "cpu.json"
+    merge_into(path, [Entry("k a", "x", 1.0), Entry("k b", "y", 2.0)])
+    merge_into(path, [Entry("k a", "z", 3.0)])
+    assert read_table(path) == [Entry("k a", "z", 3.0), Entry("k b", "y", 2.0)]
+    assert [p.name for p in path.parent.iterdir()] == ["cpu.json"]
+
+
+def test_a_table_that_is_broken_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text("broken\n")
+    with pytest.raises(AitcError, match=r"t\.json:1"):
+        merge_into(tmp_path / "t.json", [Entry("k a", "x", 1.0)])
+    assert (tmp_path / "t.json").read_text() == "broken\n"
+
+
+def test_a_table_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AitcError, match="cannot write the tuning table") as e:
+        merge_into(tmp_path / "file" / "t.json", [Entry("k a", "x", 1.0)])
+    assert e.value.exit_code == Exit.IO
+
+
+def test_what_ships_is_a_table() -> None:
+    for target in all_targets():
+        path = shipped_table(target)
+        assert not path.is_file() or read_table(path)

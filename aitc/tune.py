@@ -1,0 +1,274 @@
+"""Tuning: measures configurations of a model's problems where they run, in the model, and remembers the fastest.
+
+The model is built once with a launch for every candidate of a problem, all of which compute the same. Passes over the model then
+leave all but one of each problem's candidates out, so that each is measured with its operands where they are in the model,
+in cache or not. Candidates that are clearly slower drop out after a round; the others are measured until the time is over.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from aitc import runtime
+from aitc.emit.project import emit
+from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.pipeline import Options, build_plan, choose_targets, compile
+from aitc.progress import Progress, Silent
+from aitc.schedule.check import check_plan
+from aitc.schedule.plan import Plan
+from aitc.schedule.schedule import schedule_with
+from aitc.schedule.select import Candidates, Choice
+from aitc.schedule.table import Entry, load_table, merge_into, own_table, read_table, shipped_table
+from aitc.settings import Settings
+from aitc.targets.machine import cpu_isa, devices
+from aitc.targets.target import Target, find_target
+
+RUNS = 3  # of the model in a pass, after one that is not counted
+SAMPLES = 60  # of a candidate are enough
+SLOWER = (1.5, 1.25, 1.12)  # times the fastest: beyond it a candidate drops out after the first, second, later rounds
+WORTH = 0.98  # of the default's time: what is not faster than that does not replace it
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """``seconds`` of measuring, after the build (each candidate is measured once in any case); ``most`` configurations of
+    a problem, the likely best; ``again``: also those that the table has; ``table``: where results go (none: the user's,
+    see ``own_table``; with ``emulate`` nowhere)."""
+
+    seconds: float = 120.0
+    most: int = 12
+    again: bool = False
+    table: Path | None = None
+    use_table: bool = True  # False: the default is the machine model's choice, whatever was measured before
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What was measured of a problem: ``times`` and ``scores`` (predicted) by configuration, in us; ``default``: what a compile took
+    so far. ``launches`` of the model have this problem."""
+
+    key: str
+    kernel: str
+    launches: int
+    default: str
+    times: Mapping[str, float]
+    scores: Mapping[str, float]
+
+    @property
+    def best(self) -> str:
+        """The fastest; the default where nothing is clearly faster."""
+        fastest = min(self.times, key=lambda c: (self.times[c], c))
+        return fastest if self.times[fastest] < WORTH * self.times[self.default] else self.default
+
+    @property
+    def gained_us(self) -> float:
+        """Of all its launches in the model."""
+        return (self.times[self.default] - self.times[self.best]) * self.launches
+
+    def entry(self) -> Entry:
+        """The line of a table."""
+        times = {c: round(us, 3) for c, us in self.times.items()}
+        return Entry(self.key, self.best, times.pop(self.best), times)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The problems that were measured. ``before``: how many of the model's were measured in an earlier run."""
+
+    target: Target
+    device: str = ""
+    problems: tuple[Problem, ...] = ()
+    before: int = 0
+    passes: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+    table: Path | None = None  # where they were put
+
+    @property
+    def default_us(self) -> float:
+        """What the launches of the measured problems take together as they were chosen before."""
+        return sum(p.times[p.default] * p.launches for p in self.problems)
+
+    @property
+    def gained_us(self) -> float:
+        return sum(p.gained_us for p in self.problems)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A group with its candidates: their launches, their samples in seconds, and which are still measured."""
+
+    choices: tuple[Choice, ...]
+    launches: list[int]
+    samples: list[list[float]]
+    alive: list[int] = field(default_factory=list)
+
+    def us(self, candidate: int) -> float:
+        """The lower quartile: other work on the machine only makes samples longer."""
+        ordered = sorted(self.samples[candidate])
+        return ordered[len(ordered) // 4] * 1e6
+
+    def drop(self, factor: float) -> None:
+        """Candidates slower than ``factor`` times the fastest go; the default stays while there is another."""
+        times = {i: self.us(i) for i in self.alive}
+        limit = factor * min(times.values())
+        self.alive = [i for i in self.alive if times[i] <= limit or (i == 0 and len(times) > 1)]
+        if self.alive == [0]:
+            self.alive = []
+
+
+def tune(
+    model: str | Path | bytes, options: Options, how: TuneOptions = TuneOptions(), progress: Progress | None = None
+) -> Tuned:
+    """Measures and merges the results into a table. KeyboardInterrupt while it measures ends it early, and keeps what is known.
+
+    Raises AitcError: RUNTIME without a device of the target; as ``compile`` otherwise.
+    """
+    progress = progress or Silent()
+    target = _only(choose_targets(options.targets), options)
+    cache = Settings.read().cache_dir
+    place = how.table or (None if options.emulate else own_table(target, cache))
+    known: dict[str, Entry] = {}
+    if place is not None and place.is_file() and not how.again:
+        known = {e.problem: e for e in read_table(place)}
+    table = load_table(target, options.tuning, cache) if how.use_table else {}
+    if options.emulate is False and target.api == "cpu" and not options.isas and not Settings.read().isa:
+        options = replace(options, isas=(cpu_isa(),))
+    options = replace(options, targets=(target.name,), output=None, stop_after="layout")
+    result = compile(model, options, progress)
+    assert result.graph is not None and result.facts is not None
+    select = Candidates(table, how.most, known=lambda key: known[key].times if key in known else ())
+    plan, choices = schedule_with(result.graph, result.targets[0], result.facts, select)
+    before = sum(key in known for key in select.counts)
+    if all(len(s) == 1 for s in select.slots):
+        return Tuned(target, before=before, table=place)
+    with tempfile.TemporaryDirectory(prefix="aitc-tune-") as folder:
+        tuned = _build_and_measure(check_plan(plan), choices, select, known, Path(folder), options, how, progress)
+    if place is not None and tuned.problems:
+        merge_into(place, [p.entry() for p in tuned.problems])
+    return replace(tuned, target=target, before=before, table=place)
+
+
+def promote(tuned: Tuned) -> Path:
+    """Puts the results into the table that ships with aitc. Raises AitcError (IO) if it cannot be written."""
+    path = shipped_table(tuned.target)
+    merge_into(path, [replace(p.entry(), tried={}) for p in tuned.problems])
+    return path
+
+
+def _only(targets: Sequence[Target], options: Options) -> Target:
+    """The one target to measure on, with a device of its own architecture."""
+    if len(targets) > 1:
+        raise AitcError(Diagnostic("C02", "tune measures on one target", help="tune for each by itself"), Exit.USAGE)
+    (target,) = targets
+    if target.gpu and not options.emulate and all(d.target != target.name for d in devices()):
+        what = f"this machine has no {target.name} ({target.doc}) to measure on"
+        raise AitcError(Diagnostic("T03", what, help="tune on such a machine; compiling needs no device"), Exit.RUNTIME)
+    return target
+
+
+def _build_and_measure(
+    plan: Plan,
+    choices: Sequence[Choice],
+    select: Candidates,
+    known: Mapping[str, Entry],
+    folder: Path,
+    options: Options,
+    how: TuneOptions,
+    progress: Progress,
+) -> Tuned:
+    launch_of = {id(choice): n for n, choice in enumerate(choices)}
+    slots = [
+        _Slot(s, [launch_of[id(c)] for c in s], [[] for _ in s], list(range(len(s)))) for s in select.slots if len(s) > 1
+    ]
+    progress.begin("build")
+    begun = time.monotonic()
+    built = build_plan(plan, emit(plan), folder, options, progress)
+    count = sum(len(s.choices) for s in slots)
+    progress.end("build", time.monotonic() - begun, f"{count} candidates for {len({s.choices[0].key for s in slots})} problems")
+    progress.begin("measure")
+    begun = time.monotonic()
+    passes, most, interrupted = 0, max(len(s.choices) for s in slots), False  # a round is measured in any case
+    with runtime.load(built.library, Settings.read().device_index) as instance:
+        inputs = instance.random_inputs(options.seed)
+        try:
+            while any(s.alive for s in slots) and (passes < most or time.monotonic() - begun < how.seconds):
+                _pass(instance, inputs, slots, passes)
+                passes += 1
+                _drop(slots)
+                seconds = time.monotonic() - begun
+                progress.step(int(seconds), int(how.seconds), _gained(_problems(slots, select, known)))
+        except KeyboardInterrupt:
+            interrupted = True
+        device = instance.device_name
+    problems = _problems(slots, select, known)
+    seconds = time.monotonic() - begun
+    if not interrupted:
+        progress.end("measure", seconds, f"{passes} passes; {_gained(problems)}")
+    return Tuned(find_target(plan.targets[0]), device, problems, 0, passes, seconds, interrupted)
+
+
+def _pass(instance: runtime.Model, inputs: Sequence[np.ndarray], slots: Sequence[_Slot], number: int) -> None:
+    """Runs the model with one candidate of each slot and keeps their times."""
+    chosen = [True] * len(instance.launches)
+    taken: dict[int, list[float]] = {}
+    for slot in slots:
+        one = slot.alive[number % len(slot.alive)] if slot.alive else slot.choices.index(min(slot.choices, key=lambda c: c.score_us))
+        for i, launch in enumerate(slot.launches):
+            chosen[launch] = i == one
+        if slot.alive:
+            taken[slot.launches[one]] = slot.samples[one]
+    seconds: dict[tuple[int, int], float] = defaultdict(float)
+    for span in instance.profile(RUNS, 1, inputs, chosen):
+        seconds[span.launch, span.run] += span.end - span.begin
+    for (launch, _), sample in seconds.items():
+        if launch in taken:
+            taken[launch].append(sample)
+
+
+def _drop(slots: Sequence[_Slot]) -> None:
+    for slot in slots:
+        rounds = [len(slot.samples[i]) // RUNS for i in slot.alive]
+        if rounds and min(rounds) == max(rounds):
+            slot.drop(SLOWER[min(rounds[0], len(SLOWER)) - 1] if rounds[0] else float("inf"))
+            if rounds[0] * RUNS >= SAMPLES:
+                slot.alive = []
+
+
+def _problems(slots: Sequence[_Slot], select: Candidates, known: Mapping[str, Entry]) -> tuple[Problem, ...]:
+    """Those of which the default and another candidate have times, and all that was known of them before."""
+    by_key: dict[str, list[_Slot]] = defaultdict(list)
+    for slot in slots:
+        by_key[slot.choices[0].key].append(slot)
+    problems = []
+    for key, places in by_key.items():
+        first = places[0].choices
+        times = {
+            str(c.config): statistics.fmean(s.us(i) for s in places if s.samples[i])
+            for i, c in enumerate(first)
+            if any(s.samples[i] for s in places)
+        }
+        default = str(first[0].config)
+        if default not in times or len(times) < 2:
+            continue
+        old = known[key].times if key in known else {}
+        scale = times[default] / old[default] if old.get(default) else 1.0  # the clock may be another today
+        scores = {str(c.config): c.score_us for c in first}
+        problems.append(
+            Problem(key, first[0].kernel, select.counts[key], default, {**{c: us * scale for c, us in old.items()}, **times}, scores)
+        )
+    return tuple(sorted(problems, key=lambda p: (-p.gained_us, p.key)))
+
+
+def _gained(problems: Sequence[Problem]) -> str:
+    total = sum(p.times[p.default] * p.launches for p in problems)
+    gained = sum(p.gained_us for p in problems)
+    return f"gained {gained:.1f} of {total:.1f} us ({gained / total:.1%})" if total else "nothing known yet"
