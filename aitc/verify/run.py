@@ -210,12 +210,20 @@ def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:
             save(place / f"{i}.npy", arrays[port.name])
             command += ["--input", f"{port.name}={place / f'{i}.npy'}"]
         run_executable(command)
-        return {p.name: load(place / "out" / f"{file_name(p.name)}.npy", p) for p in subject.outputs}
+        stems = file_names([p.name for p in subject.outputs])
+        return {p.name: load(place / "out" / f"{s}.npy", p) for p, s in zip(subject.outputs, stems, strict=True)}
 
 
-def file_name(name: str) -> str:
-    """The stem of the file that the executable writes output ``name`` to: names like "layer/out:0" are no paths."""
-    return name.translate(str.maketrans("/\\:", "___"))
+def file_names(outputs: Sequence[str]) -> list[str]:
+    """The stems of the files that the executable writes outputs to (``file_names`` of ``host/command.h``): names like
+    "layer/out:0" are no paths, long ones are cut, and no two are the same."""
+    stems: list[str] = []
+    for name in outputs:
+        stem = name.translate(str.maketrans("/\\:", "___")).encode()[:200].decode(errors="ignore")
+        while stem in stems:
+            stem += "_"
+        stems.append(stem)
+    return stems
 
 
 def run_executable(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:

@@ -82,6 +82,13 @@ def names_from_hell() -> onnx.ModelProto:
     )
 
 
+def outputs_with_names_alike() -> onnx.ModelProto:
+    """The executable writes each output to a file of its own, whatever its name is."""
+    names = ["y/0", "y:0", "y_0", "é" * 500, "é" * 500 + "b"]
+    nodes = [oh.make_node("Mul", ["x", f"w{i}"], [n]) for i, n in enumerate(names)]
+    return graph_model(nodes, {"x": [2]}, names, {f"w{i}": np.float32([i]) for i in range(len(names))})
+
+
 def unnamed_nodes() -> onnx.ModelProto:
     model = small_model()
     for node in model.graph.node:
@@ -131,6 +138,7 @@ MODELS = [
     same_output_twice,
     scalars,
     names_from_hell,
+    outputs_with_names_alike,
     unnamed_nodes,
     initializer_is_also_an_input,
     half,

@@ -131,10 +131,23 @@ inline std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-inline std::string file_name(std::string name) {  // names like "layer/out:0" become files of the folder itself
-  for (char& c : name)
-    if (c == '/' || c == '\\' || c == ':') c = '_';
-  return name;
+// The stems of the outputs' files: names like "layer/out:0" become files of the folder itself, long ones are cut to what
+// a file system takes, and no two are the same.
+inline std::vector<std::string> file_names(const aitc_model& model) {
+  constexpr size_t longest = 200;
+  std::vector<std::string> names;
+  for (int i = 0; i < model.output_count; ++i) {
+    std::string name = model.outputs[i].name;
+    for (char& c : name)
+      if (c == '/' || c == '\\' || c == ':') c = '_';
+    size_t end = name.size();
+    if (end > longest)
+      for (end = longest; end > 0 && (name[end] & 0xC0) == 0x80;) --end;  // between characters of UTF-8
+    name.resize(end);
+    while (std::find(names.begin(), names.end(), name) != names.end()) name += "_";
+    names.push_back(name);
+  }
+  return names;
 }
 
 class Command {
@@ -153,8 +166,9 @@ class Command {
     sized ? run_sized(in) : check(model_, model_.run(instance_, in.data(), in.size(), tensors(outputs_).data(), outputs_.size(), nullptr));
     if (!options_.output_dir.empty()) {
       mkdir(options_.output_dir.c_str(), 0777);
+      const std::vector<std::string> names = file_names(model_);
       for (size_t i = 0; i < outputs_.size(); ++i)
-        write_npy(options_.output_dir + "/" + file_name(model_.outputs[i].name) + ".npy", outputs_[i],
+        write_npy(options_.output_dir + "/" + names[i] + ".npy", outputs_[i],
                   dtype_info(outputs_[i].dtype).bytes);
     }
     if (options_.bench || options_.profile) {
