@@ -16,11 +16,13 @@ import numpy as np
 
 from aitc import describe, registry
 from aitc.build.cmake import BuildOptions, BuildResult, build
+from aitc.build.naming import library_name
 from aitc.build.output import staged
 from aitc.build.resources import Resources
 from aitc.build.toolchain import emulator_toolchain, find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.importer.check import file_name
 from aitc.importer.onnx import import_model
 from aitc.ir.graph import Graph
 from aitc.ir.use import input_uses
@@ -30,7 +32,7 @@ from aitc.progress import Progress, Silent, Stages, Stopped
 from aitc.report import digest, report_of
 from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Plan
-from aitc.schedule.schedule import PlanOptions, identifier, schedule
+from aitc.schedule.schedule import PlanOptions, schedule
 from aitc.schedule.table import load_table
 from aitc.settings import Settings
 from aitc.targets.machine import can_run, default_target
@@ -100,10 +102,10 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
     A mismatch is no exception: see ``Result.verification``. Its output goes to ``<output>.failed``, and what was at
     ``output`` stays.
     """
-    file = "model.onnx" if isinstance(model, bytes) else Path(model).name
+    file = "model.onnx" if isinstance(model, bytes) else file_name(Path(model))
     targets = choose_targets(options.targets)
     context = Context(targets[0], options.precision, options.keep_fp32)
-    result = Result(identifier(options.name or Path(file).stem), targets, context)
+    result = Result(library_name(options.name or Path(file).stem), targets, context)
     stages = Stages(STAGES, options.stop_after, options.dump, progress or Silent())
     result.seconds = stages.seconds
     place = options.output if options.stop_after == STAGES[-1] else None

@@ -3,6 +3,7 @@ errors."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Union
@@ -41,7 +42,12 @@ def read(source: Union[str, Path, bytes, onnx.ModelProto]) -> tuple[onnx.ModelPr
         raise AitcError(
             Diagnostic("I01", f"cannot read {path}: {problem.strerror or problem}", stage="import"), Exit.IO
         ) from problem
-    return _parse(data, str(path)), path.name, path.parent
+    return _parse(data, str(path)), file_name(path), path.parent
+
+
+def file_name(path: Path) -> str:
+    """The file's name as text that can be written: bytes that are no UTF-8 become "?"."""
+    return os.fsencode(path.name).decode(errors="replace").replace("\ufffd", "?")
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:

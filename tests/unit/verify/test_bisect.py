@@ -46,7 +46,7 @@ def op_changes() -> Iterator[None]:
 
 
 def run(tmp_path: Path) -> Result:
-    return compile(model(tmp_path / "m.onnx"), Options(targets=("cpu",), output=tmp_path / "out", bisect=True))
+    return compile(model(tmp_path / "model.onnx"), Options(targets=("cpu",), output=tmp_path / "out", bisect=True))
 
 
 def test_a_wrong_kernel(tmp_path: Path, op_changes: None) -> None:
@@ -62,13 +62,13 @@ def test_a_wrong_kernel(tmp_path: Path, op_changes: None) -> None:
 
 def test_a_wrong_output_stays_out_of_the_output_folder(tmp_path: Path, op_changes: None) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "libm.so").write_text("the last good one")
+    (tmp_path / "out" / "libmodel.so").write_text("the last good one")
     OPS._entries["Relu"] = replace(OPS["Relu"], expr="({0} + 1)")
     result = run(tmp_path)
     assert result.failed
-    assert (tmp_path / "out" / "libm.so").read_text() == "the last good one"
+    assert (tmp_path / "out" / "libmodel.so").read_text() == "the last good one"
     assert result.output == tmp_path / "out.failed"
-    assert (tmp_path / "out.failed" / "libm.so").is_file() and (tmp_path / "out.failed" / "m.json").is_file()
+    assert (tmp_path / "out.failed" / "libmodel.so").is_file() and (tmp_path / "out.failed" / "model.json").is_file()
 
 
 def test_a_wrong_importer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
