@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from aitc.kernels.gemm_cpu import CPU_TILES
+
 from .library import HAVE_COMPILER, ISAS, PROLOGUE, STORAGE, assert_sums, build, call, sum_type, values
 
 pytestmark = pytest.mark.skipif(not HAVE_COMPILER, reason="no g++")
@@ -31,6 +33,7 @@ class Case:
     packed: bool = True
     dynamic: bool = False
     gap: int = 0  # channels of the image that belong to somebody else
+    tile: str = ""  # of registers: rows, vectors; the instruction set's own if empty
 
     @property
     def output(self) -> Triple:
@@ -59,6 +62,8 @@ CASES = (
     Case((1, 7, 7), 16, 20, (1, 3, 3), pad=(0, 1, 1), x="bfloat16_t", w="bfloat16_t", packed=False),
     Case((1, 7, 7), 16, 20, (1, 3, 3), pad=(0, 1, 1), x="uint8_t", w="int8_t"),
     Case((1, 7, 7), 12, 20, (1, 3, 3), pad=(0, 1, 1), x="double", w="double"), Case((1, 3, 3), 8, 8, (1, 3, 3), pad=(0, 4, 4)),
+    *(Case((1, 7, 9), 12, 43, (1, 3, 3), pad=(0, 1, 1), tile=f"{t.rows}, {t.vectors}") for t in CPU_TILES[1:]),
+    *(Case((1, 5, 6), 33, 20, dynamic=True, tile=f"{t.rows}, {t.vectors}") for t in CPU_TILES[1:]),
     # depthwise
     Case((1, 9, 9), 64, window=(1, 3, 3), pad=(0, 1, 1)), Case((1, 9, 10), 32, window=(1, 3, 3), stride=(1, 2, 2), pad=(0, 1, 1), batch=2),
     Case((1, 7, 7), 24, window=(1, 5, 5), pad=(0, 2, 2)), Case((1, 5, 3), 1, window=(1, 3, 3), pad=(0, 1, 1)),
@@ -134,7 +139,7 @@ struct Store {{
 }};
 RUN_({i}) {{
   (void)n;
-  {"depthwise" if depthwise else "conv<Tile<>>"}({make("Shape", sizes)}, {make("Window", window)}, X{{as<const {case.x}>(p[0])}},
+  {"depthwise" if depthwise else f"conv<Tile<{case.tile}>>"}({make("Shape", sizes)}, {make("Window", window)}, X{{as<const {case.x}>(p[0])}},
       Filter{{as<const {case.w}>(p[1])}}, Store{{as<{S}>(p[2]), as<uint8_t>(p[3])}});
 }}
 }}

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from aitc.kernels.gemm_cpu import CPU_TILES
+
 from .library import HAVE_COMPILER, ISAS, PROLOGUE, STORAGE, assert_sums, build, call, sum_type, values
 
 pytestmark = pytest.mark.skipif(not HAVE_COMPILER, reason="no g++")
@@ -25,6 +27,7 @@ class Case:
     dynamic: str = ""  # letters of M, N, K, B that are read at run time
     width: int = 16
     gap: int = 0  # elements between rows of A and of unpacked B
+    tile: str = ""  # of registers: rows, vectors; the instruction set's own if empty
 
 
 CASES = (
@@ -44,6 +47,9 @@ CASES = (
     Case(17, 33, 41, a="uint8_t", b="int8_t"), Case(12, 40, 64, a="int8_t", b="int8_t", b_form="N"),
     Case(9, 17, 33, a="int64_t", b="int64_t", b_form="N"), Case(9, 17, 33, a="int32_t", b="int32_t"),
     Case(10, 32, 32, a="float", b="half_t"),
+    *(Case(29, 75, 33, tile=f"{t.rows}, {t.vectors}") for t in CPU_TILES[1:]),
+    *(Case(29, 75, 33, tile=f"{t.rows}, {t.vectors}", dynamic="MN", b_form="K") for t in CPU_TILES[1:]),
+    Case(17, 33, 41, a="double", b="double", tile="12, 1"), Case(17, 35, 41, a="uint8_t", b="int8_t", tile="4, 2"),
 )  # fmt: skip
 
 
@@ -116,7 +122,7 @@ struct Store {{
 }};
 RUN_({i}) {{
   (void)n;
-  gemm<Tile<>>(Shape{{{arguments}}}, A{{as<const {case.a}>(p[0])}}, B{{as<const {case.b}>(p[1])}},
+  gemm<Tile<{case.tile}>>(Shape{{{arguments}}}, A{{as<const {case.a}>(p[0])}}, B{{as<const {case.b}>(p[1])}},
                 Store{{as<{S}>(p[2]), as<uint8_t>(p[3])}});
 }}
 }}
