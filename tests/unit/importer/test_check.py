@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import onnx
 import onnx.helper as oh
 import pytest
 
@@ -20,6 +19,6 @@ def test_names_of_files_are_text(tmp_path: Path, raw: bytes, name: str) -> None:
     x, y = (oh.make_tensor_value_info(n, 1, [2]) for n in "xy")
     graph = oh.make_graph([oh.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
     path.write_bytes(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8).SerializeToString())
-    imported = import_model(path)
-    assert onnx.load(path).graph.name == "g" and imported.graph.nodes[0].locs[0].model == name
-    str(imported.graph.nodes[0].locs[0]).encode()
+    node = next(iter(import_model(path).graph.nodes))
+    assert node.locs[0].model == name
+    assert name.encode() in str(node.locs[0]).encode()
