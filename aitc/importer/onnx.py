@@ -18,7 +18,7 @@ from aitc import registry
 from aitc.errors import AitcError, Diagnostic
 from aitc.importer import check, dims
 from aitc.importer.dims import Binding
-from aitc.importer.walk import Environment, Walker
+from aitc.importer.walk import Environment, Walker, is_too_large
 from aitc.ir import dim as d
 from aitc.ir import dtype as dt
 from aitc.ir.cpp import free_name
@@ -93,14 +93,11 @@ class _ModelImporter:
         for output in proto.output:
             value = walker.lookup(output.name, environment)
             if isinstance(value, Value):
-                self.graph.outputs.append(value)
-                self.graph.output_names.append(output.name)
-            elif value is not None and not self.problems:
-                self.problems.append(
-                    Diagnostic(
-                        "I09", f"output {output.name!r} is a {walker.describe(value)}, not a tensor", stage="import"
-                    )
-                )
+                self._output(output, value)
+            elif value is None:
+                self._problem("I03", f"output {len(self.graph.outputs)} has no name")
+            elif not self.problems:
+                self._problem("I09", f"output {output.name!r} is no tensor: {walker.describe(value)}")
         self._raise()
         metadata = {p.key: p.value for p in self.model.metadata_props}
         producer = " ".join(filter(None, (self.model.producer_name, self.model.producer_version)))
@@ -114,6 +111,12 @@ class _ModelImporter:
 
     def _problem(self, code: str, message: str, help: str = "") -> None:
         self.problems.append(Diagnostic(code, message, stage="import", help=help))
+
+    def _output(self, proto: onnx.ValueInfoProto, value: Value) -> None:
+        if value.type.dtype.kind == "complex":
+            self._problem("I09", f"output {proto.name!r} has element type {value.type.dtype}, which is not compiled")
+        self.graph.outputs.append(value)
+        self.graph.output_names.append(proto.name)
 
     # --- inputs and their dims
     def _inputs(self, environment: Environment, scope: Scope) -> None:
@@ -132,14 +135,14 @@ class _ModelImporter:
                 )
                 continue
             dtype = dt.BY_ONNX.get(proto.type.tensor_type.elem_type)
-            if dtype is None or dtype is dt.STRING:
-                self._problem(
-                    "I09",
-                    f"input {proto.name!r} has element type {'string' if dtype else 'unknown'}, which is not compiled",
-                )
+            if dtype is None or dtype is dt.STRING or dtype.kind == "complex":
+                kind = str(dtype) if dtype else f"{proto.type.tensor_type.elem_type}, which ONNX does not define"
+                self._problem("I09", f"input {proto.name!r} has element type {kind}, which is not compiled")
                 continue
             shape = self._shape(proto, bare)
-            if shape is not None:
+            if shape is not None and is_too_large(TensorType(dtype, shape)):
+                self._problem("I04", f"input {proto.name!r} is {TensorType(dtype, shape)}: more than can be addressed")
+            elif shape is not None:
                 environment.values[proto.name] = self.graph.add_input(proto.name, TensorType(dtype, shape))
         for name in sorted(set(self.bindings) - set(self.symbols)):
             known = ", ".join(sorted(self.symbols)) or "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from aitc.importer import attributes, bodies, functions
 from aitc.importer.check import normalized, subgraphs
 from aitc.importer.weights import BadTensor, sparse_to_array, to_array
 from aitc.ir.graph import Graph, Value
+from aitc.ir.types import TensorType
 from aitc.ops.declare import Importer, OptionalValue, Scope, SequenceValue, Unsupported, UseBody, find_importer
 
 Lazy = Union[onnx.TensorProto, onnx.SparseTensorProto]
@@ -62,10 +64,23 @@ class Walker:
         """Notes every operator that nothing can import, all at once, with the nodes that use it."""
         unknown: dict[tuple[str, str, int], list[Loc]] = {}
         self._check(self.model.graph.node, opsets, "main", unknown)
-        for function in self.model.functions:
+        for function in self._called():
             self._check(function.node, normalized(function.opset_import), f"{function.domain}.{function.name}", unknown)
         for (domain, op_type, version), locs in unknown.items():
             self.problems.append(functions.unknown_operator(domain, op_type, version, tuple(locs), self.functions))
+
+    def _called(self) -> Iterable[onnx.FunctionProto]:
+        """The local functions that the model's nodes call, in the file's order; what nobody calls may hold anything."""
+        called: set[int] = set()
+        pending = [self.model.graph.node]
+        while pending:
+            for node in pending.pop():
+                pending += [body.node for _, body in subgraphs(node)]
+                function = self._function(node)
+                if function is not None and id(function) not in called:
+                    called.add(id(function))
+                    pending.append(function.node)
+        return [f for f in self.functions.values() if id(f) in called]
 
     def _check(
         self,
@@ -196,6 +211,9 @@ class Walker:
             if value is None:
                 self._report("I05", f"{node.op_type}: output {i} ({name!r}) is not supported", self.scope.locs[0], [])
                 value = FAILED
+            if isinstance(value, Value) and is_too_large(value.type):
+                self._report("I04", f"{node.op_type}: its result {value.type} is more than can be addressed", self.scope.locs[0], [])
+                value = FAILED
             if isinstance(value, Value):
                 self._rename(value, name)
             environment.values[name] = value
@@ -241,6 +259,12 @@ class Walker:
             else:
                 given[a.name] = attributes.decode(a, self.folder)
         return given
+
+
+def is_too_large(t: TensorType) -> bool:
+    """Whether a tensor of static shape has more bytes than a signed 64-bit offset reaches."""
+    sizes = [d for d in t.shape if isinstance(d, int)]
+    return len(sizes) == t.rank and math.prod(sizes) * t.dtype.bits // 8 >= 2**62
 
 
 def _positional(importer: Importer, inputs: list[Any]) -> list[Any]:

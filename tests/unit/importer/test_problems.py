@@ -152,6 +152,36 @@ def test_inputs_that_are_not_tensors() -> None:
     graph = helper.make_graph([node], "g", [value], [helper.make_tensor_value_info("y", TensorProto.INT64, [])])
     assert codes(problems(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))) == ["I09"]
     assert codes(of_text("g (string[2] x) => (string[2] y) { y = Identity(x) }")) == ["I09"]
+    assert codes(of_text("g (complex64[2] x) => (complex64[2] y) { y = Identity(x) }")) == ["I09"]
+
+
+def test_outputs_that_cannot_be_given() -> None:
+    m = graph_of(helper.make_node("Relu", ["x"], ["y"]))
+    m.graph.output.add(name="")
+    assert codes(problems(m)) == ["I03"]
+    constant = numpy_helper.from_array(np.ones(2, np.complex64))
+    assert codes(problems(graph_of(helper.make_node("Constant", [], ["y"], value=constant)))) == ["I09"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[8589934592, 8589934592] x) => (float[N, M] y) { y = Relu(x) }",
+        "g (float[1] x) => (float[N, M] z) { s = Constant <value_ints = [4294967296, 4294967296]> () y = Expand(x, s) z = Relu(y) }",
+    ],
+)
+def test_tensors_beyond_any_memory(text: str) -> None:
+    error = of_text(text)
+    assert codes(error) == ["I04"] and "more than can be addressed" in str(error)
+
+
+def test_a_function_that_nobody_calls_may_hold_anything() -> None:
+    body = '<domain: "my", opset_import: ["" : 17]>\n%s (x) => (y) { y = %s(x) }\n'
+    head = '<ir_version: 8, opset_import: ["" : 17, "my" : 1]>\n'
+    text = head + "g (float[2] x) => (float[2] y) { y = my.f(x) }\n" + body % ("f", "Relu") + body % ("h", "Nonsense")
+    assert [n.op.name for n in import_model(parser.parse_model(text)).graph.nodes] == ["Relu"]
+    text = text.replace("y = Relu(x)", "y = my.h(x)").replace('["" : 17]>\nf', '["" : 17, "my" : 1]>\nf')
+    assert codes(problems(parser.parse_model(text))) == ["I06"]
 
 
 def test_a_dim_that_has_to_be_known_says_how_to_bind_it() -> None:
