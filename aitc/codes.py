@@ -106,7 +106,7 @@ CODES: dict[str, Explanation] = {
     ),
     "I09": Explanation(
         "an input or output of the model is not a tensor that aitc compiles",
-        "Sequences, optionals and strings have no place in a binary's interface, and an input needs at least "
+        "Sequences, optionals, strings and complex numbers have no place in a binary's interface, and an input needs at least "
         "a rank; --input NAME=... gives a shape.",
     ),
     "I10": Explanation(

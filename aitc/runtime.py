@@ -130,6 +130,9 @@ class DeviceArray:
         self._model._check(self._model._table.copy(self._model.device, result.ctypes.data, self.address, self.nbytes))
         return result
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("memory of a device has one owner; numpy() copies it")
+
     def __del__(self) -> None:
         if getattr(self, "_address", None):
             self._model._table.release(self._model.device, self._address)
@@ -153,6 +156,7 @@ class Model:
             raise AitcError(Diagnostic("R01", message, help="compile the model again"), Exit.IO)
         t = self._table
         self.path = library
+        self._weights = None if weights is None else Path(weights).absolute()
         self.name, self.api, self.targets, self.source = (s.decode() for s in (t.name, t.api, t.targets, t.model))
         self.device = device
         self.inputs = tuple(_port(t.inputs[i]) for i in range(t.input_count))
@@ -294,6 +298,10 @@ class Model:
         if getattr(self, "_handle", None):
             self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy (``copy``, ``pickle``, another process) is the library loaded once more: no two own one instance."""
+        return Model, (self.path.absolute(), self.device, self._weights)
+
     def __repr__(self) -> str:
         ports = (
             ", ".join(f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]" for p in group)
@@ -335,6 +343,8 @@ class Model:
             ) from e
 
     def _accept(self, array: Any, port: Port, stream: int | None) -> _Operand:
+        if array is None:
+            raise TypeError("it is missing")  # numpy would make NaN of it
         if isinstance(array, DeviceArray):
             return _Operand(array.address, array.shape, array.dtype.onnx, abi.MEMORY_DEVICE, array)
         torch = sys.modules.get("torch")

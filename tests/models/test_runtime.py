@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -98,6 +100,7 @@ def test_what_the_model_is(model: aitc.runtime.Model) -> None:
         ((x_of()[0], IDS), "given f32[4]"),
         ((x_of()[:0], IDS), "axis 0 (batch) is 0"),
         ((x_of(), IDS.astype(np.int32)), 'input "token/ids:0": expected i64[1], given i32[1]'),
+        ((None, IDS), '"x": a NoneType cannot be used as a tensor: it is missing'),
         ((object(), IDS), '"x": a object cannot be used as a tensor'),
         ((np.array([["a"] * 4]), IDS), "<U1 are not supported"),
     ],
@@ -175,6 +178,14 @@ def test_closed_is_closed(model: aitc.runtime.Model) -> None:
     model.close()
     with pytest.raises(AitcError, match="closed"):
         model(x_of(), IDS)
+
+
+def test_a_copy_is_a_model_of_its_own(model: aitc.runtime.Model) -> None:
+    want = model(x_of(), IDS)[0]
+    for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(other(x_of(), IDS)[0], want)
+        other.close()
+    np.testing.assert_array_equal(model(x_of(), IDS)[0], want)
 
 
 def test_random_inputs_fit(model: aitc.runtime.Model) -> None:
