@@ -128,6 +128,7 @@ class FunctorBuilder:
 
     ``vector`` is the coordinate along which V elements are consecutive (None: V is always 1);
     ``inside`` the nodes of the group; ``given`` what the kernel itself supplies: value -> (index, text per element).
+    ``aligned``: V is always ``width`` and the coordinate a multiple of it, so that what an element adds to an index can be seen.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class FunctorBuilder:
         parameters: Parameters,
         storage: StorageOf,
         given: dict[Value, tuple[Index, str]] | None = None,
+        aligned: bool = False,
     ):
         self.inside = inside
         self.vector = vector
@@ -145,6 +147,7 @@ class FunctorBuilder:
         self.parameters = parameters
         self.storage = storage
         self.given = given or {}
+        self.aligned = aligned and width > 1 and vector is not None
         self.used: dict[str, None] = {}  # parameter names this functor mentions, in order
         self.used_dims: dict[str, None] = {}
         self._locals: dict[str, bool] = {}  # symbol name -> varies along the vector
@@ -169,7 +172,11 @@ class FunctorBuilder:
         if element and self.vector is not None and self.width > 1:
             j = symbol("@j", 0, self.width - 1)
             vector = self.vector
-            d = transform(d, lambda s: (_sym(s) + j) if s == vector else _sym(s))
+            if self.aligned:
+                pack = Symbol(f"@({vector.name[1:]} / {self.width})", 0, None if vector.hi is None else vector.hi // self.width)
+                d = transform(d, lambda s: _sym(pack) * self.width + j if s == vector else _sym(s))
+            else:
+                d = transform(d, lambda s: (_sym(s) + j) if s == vector else _sym(s))
         return c_expr(d, self._name)
 
     def _name(self, s: Symbol) -> str:
@@ -288,7 +295,8 @@ class FunctorBuilder:
         offset = storage.at(index)
         dtype = v.type.dtype
         mode = self.access(offset)
-        self.reads.append((storage.root, offset, mode))
+        strided = mode == "element" and self.aligned and (vector_step(offset, self.vector, self.width) or 0) > 1
+        self.reads.append((storage.root, offset, "strided" if strided else mode))
         if mode == "uniform":
             name = self.fresh("s")
             self.emit(f"const {dtype.compute_c} {name} = {converted(f'{pointer}[{self.c(offset)}]', dtype)};", True)
@@ -366,20 +374,24 @@ def vectorizes(offset: Dim, vector: Symbol | None, width: int) -> bool:
     """Whether ``width`` neighbours along ``vector``, from a multiple of ``width``, lie side by side and aligned."""
     if vector is None or width == 1:
         return False
+    return vector_step(offset, vector, width) == 1 and divisor(_split(offset, vector, width) - symbol("@j", 0, width - 1)) % width == 0
+
+
+def vector_step(offset: Dim, vector: Symbol | None, width: int) -> int | None:
+    """Elements between neighbours along ``vector``, from a multiple of ``width`` on; None if they do not lie at equal distances."""
+    if vector is None or width == 1:
+        return None
     split = _split(offset, vector, width)
-    j = Symbol("@j", 0, width - 1)
     if isinstance(split, int):
-        return False
+        return None
+    j = Symbol("@j", 0, width - 1)
     step = 0
-    rest: Dim = split.const
     for product, c in split.terms:
         if product == (j,):
             step = c
         elif any(_mentions(a, j) for a in product):
-            return False
-        else:
-            rest = rest + Sum(((product, c),))
-    return step == 1 and divisor(rest) % width == 0
+            return None
+    return step
 
 
 def _split(d: Dim, vector: Symbol, width: int) -> Dim:

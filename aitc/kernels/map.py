@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aitc.ir.dim import Dim, ceildiv, hint, product
+from aitc.ir.dim import Dim, ceildiv, hint, is_multiple, product
 from aitc.ir.graph import Value
 from aitc.ir.index import Index, unflatten
 from aitc.kernels import kernel as k
@@ -72,7 +72,8 @@ class Map(k.Kernel):
         best: tuple[int, Parameters, k.FunctorText, list] | None = None
         for width in k.widths([*group.inputs, *group.outputs], target):
             parameters = Parameters()
-            builder = self._body(group, width, parameters, storage)
+            aligned = target.gpu and is_multiple(problem.elems, width)
+            builder = self._body(group, width, parameters, storage, aligned)
             if builder is None:
                 continue
             scattered = sum(mode == "element" for _, _, mode in builder.reads)
@@ -98,7 +99,9 @@ class Map(k.Kernel):
             in_place=in_place_pairs(group, storage, reads, problem.elems),
         )  # fmt: skip
 
-    def _body(self, group: Group, width: int, parameters: Parameters, storage: StorageOf) -> FunctorBuilder | None:
+    def _body(
+        self, group: Group, width: int, parameters: Parameters, storage: StorageOf, aligned: bool
+    ) -> FunctorBuilder | None:
         """The body at ``width``; None if an output cannot be stored in vectors of that width."""
         out = group.outputs[0]
         i = k.coordinate("i", product(out.shape))
@@ -107,7 +110,7 @@ class Map(k.Kernel):
         assert indices is not None
         if width > 1 and not all(k.vectorizes(storage(o).at(at), i, width) for o, at in indices.items()):
             return None
-        builder = FunctorBuilder(group.inside, i, width, parameters, storage)
+        builder = FunctorBuilder(group.inside, i, width, parameters, storage, aligned=aligned)
         for o, at in indices.items():
             builder.store(o, at, builder.value(o, at))
         return builder

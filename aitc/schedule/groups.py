@@ -271,7 +271,9 @@ class _Former:
             assert g.anchor is not None
             if KERNELS[self.kernels[g.anchor]].heads:
                 self.grow_up(g, [(g.anchor, 0)])
-        for n in reversed(self.list):
+        # Windows first: what follows them is theirs, since they are evaluated once for each element and never in another group.
+        windows = [n for n in reversed(self.list) if n.op.kind is Kind.WINDOW]
+        for n in (*windows, *reversed(self.list)):
             if is_view(n) or not self.free(n) or self.storage.joined(n):
                 continue
             g = self.start(n, None)

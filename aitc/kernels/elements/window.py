@@ -21,6 +21,9 @@ def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     tests: list[str] = []
     counted: list[str] = []
     element = any(code.varies(i) for i in index[2:])
+    # The largest element stays the largest if the border's are seen twice: no branches, all loads under way at once.
+    clamped = a.function == "max" and not element and all(d == 1 for d in a.dilations) and _reach(a, x)
+    places: list[tuple[int, str]] = []
     taps = 1
     for axis in range(space):
         taps *= a.kernel[axis]
@@ -33,11 +36,13 @@ def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         source.append(i)
         text = code.c(i, element=element)
         extent = x.shape[2 + axis]
-        if bounds(i)[0] < 0:
-            tests.append(f"{text} >= 0")
+        below = bounds(i)[0] < 0
         last = (a.out[axis] - 1) * a.strides[axis] - a.pads[axis] + (a.kernel[axis] - 1) * a.dilations[axis]
-        if bounds(extent - 1 - last)[0] < 0:
-            tests.append(f"{text} < {code.c(extent)}")
+        beyond = bounds(extent - 1 - last)[0] < 0
+        if clamped and (below or beyond):
+            places.append((axis, f"clamp_index({text}, index_t({code.c(extent)}))"))
+        else:
+            tests += [f"{text} >= 0"] * below + [f"{text} < {code.c(extent)}"] * beyond
         reach = extent + a.pads[space + axis]
         if bounds(reach - 1 - last)[0] < 0:
             counted.append(f"{text} < {code.c(reach)}")
@@ -58,6 +63,11 @@ def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     if tests:
         opened.append(f"if ({' && '.join(tests)}) {{")
     with code.nested(opened, element=element):
+        for axis, text in places:
+            name = code.fresh("p")
+            code.emit(f"const index_t {name} = {text};", True)
+            top = upper(x.shape[2 + axis])
+            source[2 + axis] = code.local(name, 0, None if top is None else top - 1, varies=False)
         ref = code.value(x, tuple(source))
         if a.function == "max":
             code.emit(f"{acc} = max_nan({acc}, {ref.text});", False, note(node))
@@ -84,6 +94,12 @@ def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         code.emit(f"const {c_type} {name} = {root};", False)
         return Ref(name, uniform=False, outer=False)
     return Ref(acc, uniform=False, outer=not code.block.element)
+
+
+def _reach(a: Any, x: Value) -> bool:
+    """Whether every window holds an element of the input, so that those at the border hold the border's."""
+    starts = zip(a.kernel, a.pads, a.out, a.strides, x.shape[2:], strict=False)
+    return all(before < kernel and bounds(size - 1 - ((out - 1) * stride - before))[0] >= 0 for kernel, before, out, stride, size in starts)
 
 
 def max_pool_indices(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:

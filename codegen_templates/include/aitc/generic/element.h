@@ -23,7 +23,10 @@ template <class T> AITC_FN T lowest_of() {
 template <> AITC_FN bool lowest_of<bool>() { return false; }
 
 // The larger one, or NaN if either is.
-template <class T> AITC_FN T max_nan(T a, T b) { return b > a || b != b ? b : a; }
+template <class T> AITC_FN T max_nan(T a, T b) {
+  if constexpr (is_floating<T>) return m_max(a, b);
+  else return b > a ? b : a;
+}
 
 // Division that rounds to minus infinity, b > 0.
 template <class A, class B> AITC_FN auto floor_div(A a, B b) -> decltype(a / b) { return a / b - (a % b < 0 ? 1 : 0); }
