@@ -452,6 +452,15 @@ def test_made_up_inputs_and_times(out: Path) -> None:
     assert "latency of 3 runs, ms: p50" in text and "(made up)" in text
 
 
+def test_an_equals_sign_in_a_path(out: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a=b"
+    folder.mkdir()
+    np.save(folder / "x=1.npy", x_of())
+    for form in (["--input", f"x={folder}/x=1.npy"], [f"--input=x={folder}/x=1.npy"]):
+        run(out / "hand", *form, "--output-dir", folder)
+        assert np.load(folder / "y.npy").shape[0] == 3
+
+
 def test_made_up_inputs_are_repeatable(out: Path, tmp_path: Path) -> None:
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
         run(out / "hand", "--seed", seed, "--output-dir", tmp_path / folder)
@@ -468,7 +477,10 @@ def test_made_up_inputs_are_repeatable(out: Path, tmp_path: Path) -> None:
         (["--input", "x=text.npy"], 7, "text.npy is not a .npy file"),
         (["--input", "x=short.npy"], 7, "short.npy is truncated"),
         (["--input", "x=wrong.npy"], 2, 'input "x": expected f32[batch, 4] (batch in 1..8), given i16[3, 4]'),
-        (["--dim", "batch=99"], 2, "axis 0 (batch) is 99"),
+        (["--input", "x=huge.npy"], 7, "huge.npy: no memory holds the shape"),
+        (["--input", "x=bare.npy"], 7, "bare.npy: the header of this .npy file ends after 'shape'"),
+        (["--dim", "batch=99"], 2, "--dim batch takes a number of at least 1 and at most 8"),
+        (["--dim", "batch=99999999999999999999"], 2, "at most 8"),
         (["--dim", "other=1"], 2, 'no dim "other"'),
         (["--iters", "0"], 2, "--iters takes a number of at least 1"),
         (["--iters"], 2, "--iters needs a value"),
@@ -482,7 +494,12 @@ def test_exit_codes(out: Path, tmp_path: Path, arguments: list[str], code: int, 
     (tmp_path / "text.npy").write_text("not numpy at all")
     np.save(tmp_path / "wrong.npy", np.zeros((3, 4), np.int16))
     np.save(tmp_path / "x.npy", x_of())
-    (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-4])
+    good = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "short.npy").write_bytes(good[:-4])
+    shape = good.index(b"(3, 4), }")
+    sizes = b"(4611686018427387904, 16), }"
+    (tmp_path / "huge.npy").write_bytes(good[:shape] + sizes + good[shape + len(sizes) :])
+    (tmp_path / "bare.npy").write_bytes(good[:shape] + b" " * (128 - shape) + good[128:])
     done = run(out / "hand", *arguments, code=code, cwd=tmp_path)
     assert done.stderr.startswith("error: ") and text in done.stderr and done.stdout == ""
 

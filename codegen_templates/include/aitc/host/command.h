@@ -3,9 +3,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -51,12 +54,14 @@ inline void print_help(const aitc_model& model) {
       "device failed, 1 anything else\n");
 }
 
-inline int64_t parse_number(const std::string& flag, const std::string& text, int64_t least) {
+inline int64_t parse_number(const std::string& flag, const std::string& text, int64_t least,
+                            int64_t most = std::numeric_limits<int>::max()) {
   char* end = nullptr;
+  errno = 0;
   const long long value = strtoll(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || value < least)
-    throw UsageError(format("%s takes a number of at least %lld, given \"%s\"", flag.c_str(),
-                            static_cast<long long>(least), text.c_str()));
+  if (text.empty() || *end != '\0' || errno != 0 || value < least || value > most)
+    throw UsageError(format("%s takes a number of at least %lld and at most %lld, given \"%s\"", flag.c_str(),
+                            static_cast<long long>(least), static_cast<long long>(most), text.c_str()));
   return value;
 }
 
@@ -80,20 +85,25 @@ inline Options parse_options(const aitc_model& model, int argc, char** argv) {
       return std::make_pair(text.substr(0, at), text.substr(at + 1));
     };
     if (flag == "--input") {
-      const auto pair = named("NAME=FILE.npy");
-      if (std::none_of(model.inputs, model.inputs + model.input_count,
-                       [&](const aitc_port& p) { return p.name == pair.first; })) {
-        std::string names;
-        for (int p = 0; p < model.input_count; ++p) names += std::string(p ? ", " : "") + model.inputs[p].name;
-        throw UsageError(format("%s has no input \"%s\"; it has: %s", model.name, pair.first.c_str(), names.c_str()));
+      named("NAME=FILE.npy");
+      const std::string text = value;
+      std::string name, names;  // the name and the path may hold "=": the longest name that fits is meant
+      for (int p = 0; p < model.input_count; ++p) {
+        const std::string known = model.inputs[p].name;
+        names += (p ? ", " : "") + known;
+        if (text.compare(0, known.size() + 1, known + "=") == 0 && known.size() >= name.size()) name = known;
       }
-      options.inputs[pair.first] = pair.second;
+      if (name.empty())
+        throw UsageError(format("%s has no input \"%s\"; it has: %s", model.name,
+                                text.substr(0, text.find('=')).c_str(), names.c_str()));
+      options.inputs[name] = text.substr(name.size() + 1);
     } else if (flag == "--dim") {
       const auto pair = named("NAME=SIZE");
-      if (std::none_of(model.symbols, model.symbols + model.symbol_count,
-                       [&](const aitc_symbol& s) { return s.name == pair.first; }))
-        throw UsageError(format("%s has no dim \"%s\"", model.name, pair.first.c_str()));
-      options.dims[pair.first] = parse_number("--dim " + pair.first, pair.second, 0);
+      const aitc_symbol* const all = model.symbols + model.symbol_count;
+      const aitc_symbol* const symbol =
+          std::find_if(model.symbols, all, [&](const aitc_symbol& s) { return s.name == pair.first; });
+      if (symbol == all) throw UsageError(format("%s has no dim \"%s\"", model.name, pair.first.c_str()));
+      options.dims[pair.first] = parse_number("--dim " + pair.first, pair.second, symbol->lo, symbol->hi);
     } else if (flag == "--output-dir") options.output_dir = argument();
     else if (flag == "--weights") options.weights = argument();
     else if (flag == "--bench") options.bench = true;
@@ -102,7 +112,7 @@ inline Options parse_options(const aitc_model& model, int argc, char** argv) {
     else if (flag == "--iters") options.iterations = int(parse_number(flag, argument(), 1));
     else if (flag == "--warmup") options.warmup = int(parse_number(flag, argument(), 0));
     else if (flag == "--device") options.device = int(parse_number(flag, argument(), 0));
-    else if (flag == "--seed") options.seed = uint64_t(parse_number(flag, argument(), 0));
+    else if (flag == "--seed") options.seed = uint64_t(parse_number(flag, argument(), 0, std::numeric_limits<int64_t>::max()));
     else if (flag == "-h" || flag == "--help") {
       print_help(model);
       exit(exit_ok);
@@ -384,6 +394,9 @@ inline int command(const aitc_model* model, int argc, char** argv) {
   } catch (const Error& e) {
     fprintf(stderr, "error: %s\n", e.text.c_str());
     return exit_code(e.status);
+  } catch (const std::bad_alloc&) {
+    fprintf(stderr, "error: out of host memory\n");
+    return exit_runtime;
   } catch (const std::exception& e) {
     fprintf(stderr, "error: %s\n", e.what());
     return exit_internal;

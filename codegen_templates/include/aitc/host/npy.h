@@ -42,6 +42,8 @@ inline std::string npy_field(const std::string& header, const char* key, const s
   if (at == std::string::npos)
     throw Error(AITC_FILE_ERROR, format("%s: no '%s' in the header of this .npy file", path.c_str(), key));
   at = header.find_first_not_of(' ', at + 1);
+  if (at == std::string::npos)
+    throw Error(AITC_FILE_ERROR, format("%s: the header of this .npy file ends after '%s'", path.c_str(), key));
   const size_t end = header[at] == '(' ? header.find(')', at) + 1 : header.find_first_of(",}", at);
   return header.substr(at, end - at);
 }
@@ -107,7 +109,11 @@ inline Array read_npy(const std::string& path, int wanted, int wanted_bytes) {
     if (*p >= '0' && *p <= '9') array.shape.push_back(strtoll(p, const_cast<char**>(&p), 10));
     else ++p;
   }
-  array.data.resize(size_t(element_count(array.shape)) * item);
+  size_t bytes = item;
+  for (int64_t size : array.shape)
+    if (__builtin_mul_overflow(bytes, size_t(size), &bytes) || bytes > size_t(INT64_MAX))
+      throw Error(AITC_FILE_ERROR, format("%s: no memory holds the shape %s", path.c_str(), shape.c_str()));
+  array.data.resize(bytes);
   read(array.data.data(), array.data.size());
   if (npy_field(header, "fortran_order", path) == "True" && array.shape.size() > 1) transpose_order(array, item);
   return array;
