@@ -44,7 +44,7 @@ def test_newer_devices_run_older_portable_code_and_no_other(monkeypatch: pytest.
     [
         ("cuda", "90", "sm90"),
         ("cuda", "80", "sm80"),
-        ("cuda", "87", "sm86"),
+        ("cuda", "121", "sm120"),
         ("cuda", "89", "sm89"),
         ("cuda", "100", "sm100"),
         ("cuda", "103", ""),
