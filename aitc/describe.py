@@ -91,6 +91,8 @@ def launches_said(plan: Plan) -> Said:
     kernels = Counter(k.kernel for k in plan.kernels)
     most = ", ".join(f"{n} {k}" for k, n in kernels.most_common(4))
     line = f"{count(len(plan.launches), 'launch')}, {count(len(plan.kernels), 'kernel file')}: {most}"
+    shared = sum(" | " in launch.note for launch in plan.launches)
+    line += f"; {count(shared, 'launch')} of several groups side by side" if shared else ""
     tuned, gone = (sum(bool(x) for x in found) for found in ([n.chosen == "table" for n in plan.launches], [n.gone for n in plan.launches]))
     if tuned or gone:
         line += f"; {tuned} chosen by tuning tables" + (f", {gone} times what they name is gone" if gone else "")

@@ -13,7 +13,7 @@ from aitc.kernels import sm90
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
-from aitc.kernels.product_sm90 import Config, Operands, operand_reason, product_configs, product_draft, results
+from aitc.kernels.product_sm90 import Config, Operands, ProductSm90, Work, operand_reason, product_configs
 from aitc.kernels.sites import Matrix, constant_array, dense_result, staged_operand
 from aitc.targets.target import Target
 
@@ -84,10 +84,8 @@ def im2col_reason(p: ConvProblem) -> str:
 
 
 @k.register
-class ConvSm90(k.Kernel):
+class ConvSm90(ProductSm90):
     name = "conv_sm90"
-    template = "kernel"
-    requires = frozenset({"wgmma", "tma"})
     anchors = frozenset({"Conv"})
     priority = 20
     doc = "convolution on Hopper: pixels gathered by TMA, wgmma, persistent or split among clusters; fp16, bf16, TF32, pixels of whole 16 bytes"
@@ -118,17 +116,26 @@ class ConvSm90(k.Kernel):
         pixels = problem.pixels
         return product_configs(problem.dtype, problem.dense, problem.staged, pixels if isinstance(pixels, int) else None, target)
 
-    def score_us(self, problem: ConvSm90Problem, config: Config, target: Target) -> float:
+    def extent(self, problem: ConvSm90Problem) -> sm90.Extent:
         p = problem
         M = hint(p.pixels)
         inputs = hint(product((p.N, *p.input)))
         depth = p.C * p.window[1] * p.window[2]
         traffic = (4.0 if p.dtype == "f32" else 2.0) * (inputs * p.C + M * p.K * 1.3 + depth * p.K)
-        return sm90.tile_us(config, 1, M, p.K, p.k_blocks, target.tflops["fp16"], traffic, True, target)
+        return sm90.Extent(1, M, p.K, p.k_blocks, traffic, True)
 
-    def build(
-        self, group: Group, problem: ConvSm90Problem, config: Config, storage: StorageOf, target: Target
-    ) -> k.Draft:
+    def work(self, group: Group, storage: StorageOf) -> Work:
+        assert group.anchor is not None
+        form = conv_form(group.anchor, storage)
+        assert isinstance(form, ConvForm)
+        p = form.problem
+        flops = mul(product((p.pixels, p.K)), 2 * p.window[1] * p.window[2] * p.C)
+        dense, staged = dense_output(group, form, storage), residual(group, form, storage)
+        return Work(form.index, form.coords, "int group, int64_t row, int64_t col", (1, p.pixels, p.K, p.C), flops, dense, staged)
+
+    def operands(
+        self, group: Group, problem: ConvSm90Problem, config: Config, storage: StorageOf, parameters: Parameters, declared: Parameters, suffix: str
+    ) -> Operands:
         assert group.anchor is not None
         form = conv_form(group.anchor, storage)
         assert isinstance(form, ConvForm)
@@ -137,26 +144,21 @@ class ConvSm90(k.Kernel):
         array = constant_array(group.anchor.inputs[1])  # type: ignore[arg-type]
         assert root is not None and isinstance(array, np.ndarray)
         taps = p.window[1] * p.window[2]
-        parameters = Parameters()
-        dense, staged = dense_output(group, form, storage), residual(group, form, storage)
-        signature = "int group, int64_t row, int64_t col"
-        found = results(group, form.index, form.coords, config, dense, staged, parameters, storage, target, signature)
-        declared = parameters.clone()
         parameters.pointer(form.root, const=True)
-        assert (id(root), True) not in declared.pointers, "a filter is no operand of its own epilogue"
+        assert suffix or (id(root), True) not in declared.pointers, "a filter is no operand of its own epilogue"
         weights = parameters.pointer(root, const=True)
         packed = np.ascontiguousarray(array.reshape(p.K, p.C, taps).transpose(0, 2, 1))  # (K, R S, C)
         slice_a, slice_b = config.slices
         stride = pixel_stride(form) if p.rows else None
         size, c_type = root.type.dtype.bytes, root.type.dtype.c
         depth, tf32 = sm90.BLOCK_BYTES // size, size == 4
-        filters = k.MapSpec("map_w", root, 0, (p.C, taps, p.K), (p.C * size, taps * p.C * size), (depth, 1, slice_b), (1, 1, 1), tf32=tf32)
+        filters = k.MapSpec(f"map_w{suffix}", root, 0, (p.C, taps, p.K), (p.C * size, taps * p.C * size), (depth, 1, slice_b), (1, 1, 1), tf32=tf32)
         structs: list[tuple[str, ...]] = []
         if stride is not None:
             flat, box = (mul(stride, size), mul(mul(stride, p.pixels), size)), (depth, slice_a, 1)
-            pixels = k.MapSpec("map_x", form.root, form.offset, (p.C, p.pixels, 1), flat, box, (1, 1, 1), tf32=tf32)
-            filters = k.MapSpec("map_w", root, 0, (p.C, p.K, 1), (p.C * size, p.K * p.C * size), (depth, slice_b, 1), (1, 1, 1), tf32=tf32)
-            texts = [f"MatrixSm90<{c_type}, false, false, {constant}>{{&{name}}}" for name, constant in (("map_x", "false"), ("map_w", "true"))]
+            pixels = k.MapSpec(f"map_x{suffix}", form.root, form.offset, (p.C, p.pixels, 1), flat, box, (1, 1, 1), tf32=tf32)
+            filters = k.MapSpec(f"map_w{suffix}", root, 0, (p.C, p.K, 1), (p.C * size, p.K * p.C * size), (depth, slice_b, 1), (1, 1, 1), tf32=tf32)
+            texts = [f"MatrixSm90<{c_type}, false, false, {weight}>{{&map_{name}{suffix}}}" for name, weight in (("x", "false"), ("w", "true"))]
         else:
             sizes = [int(d) for d in p.input[1:]]  # type: ignore[arg-type]
             out = [int(d) for d in p.output[1:]]  # type: ignore[arg-type]
@@ -165,15 +167,12 @@ class ConvSm90(k.Kernel):
             n, _, h, w = form.strides
             strides = tuple(mul(d, size) for d in (w if sizes[1] != 1 else p.C, h if sizes[0] != 1 else mul(w, sizes[1]), n))
             pixels = k.MapSpec(
-                "map_x", form.root, form.offset, (p.C, sizes[1], sizes[0], p.N), strides, (), (1, p.stride[2], p.stride[1], 1),
+                f"map_x{suffix}", form.root, form.offset, (p.C, sizes[1], sizes[0], p.N), strides, (), (1, p.stride[2], p.stride[1], 1),
                 im2col=((-pad[1], -pad[0]), (upper[1], upper[0]), depth, slice_a), tf32=tf32,
             )  # fmt: skip
             values = {"C": p.C, "R": p.window[1], "S": p.window[2], "P": out[0], "Q": out[1], "stride_h": p.stride[1], "stride_w": p.stride[2],
                       "dilation_h": p.dilation[1], "dilation_w": p.dilation[2], "pad_h": pad[0], "pad_w": pad[1]}  # fmt: skip
-            structs.append(("struct Window {", "  static constexpr int " + ", ".join(f"{a} = {b}" for a, b in values.items()) + ";", "};"))
-            texts = [f"PixelsSm90<{c_type}, Window>{{&map_x}}", f"FilterSm90<{c_type}, Window>{{&map_w}}"]
-        operands = Operands("gemm" if stride is not None else "conv", (texts[0], texts[1]), (pixels, filters), tuple(structs), {weights: packed})
-        flops = mul(product((p.pixels, p.K)), 2 * taps * p.C)
-        return product_draft(
-            self.name, group, config, found, operands, form.coords[0], (1, p.pixels, p.K, p.C), flops, parameters, declared, target
-        )
+            structs.append((f"struct Window{suffix} {{", "  static constexpr int " + ", ".join(f"{a} = {b}" for a, b in values.items()) + ";", "};"))
+            texts = [f"PixelsSm90<{c_type}, Window{suffix}>{{&map_x{suffix}}}", f"FilterSm90<{c_type}, Window{suffix}>{{&map_w{suffix}}}"]
+        kind = "gemm" if stride is not None else "conv"
+        return Operands(kind, (texts[0], texts[1]), (pixels, filters), tuple(structs), {weights: packed})

@@ -7,21 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aitc.ir.dim import Dim, mul
+from aitc.ir.dim import Dim, mul, product
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
 from aitc.kernels.matmul import MatMulForm, MatMulProblem, matmul_form, problem_of
-from aitc.kernels.product_sm90 import (
-    Config,
-    Operands,
-    operand_reason,
-    product_configs,
-    product_draft,
-    product_flops,
-    results,
-)
+from aitc.kernels.product_sm90 import Config, Operands, ProductSm90, Work, operand_reason, product_configs
 from aitc.kernels.sites import Matrix, constant_array, dense_result, staged_operand
 from aitc.targets.target import Target
 
@@ -72,10 +64,8 @@ def residual(group: Group, form: MatMulForm, storage: StorageOf) -> Matrix | Non
 
 
 @k.register
-class GemmSm90(k.Kernel):
+class GemmSm90(ProductSm90):
     name = "gemm_sm90"
-    template = "kernel"
-    requires = frozenset({"wgmma", "tma"})
     anchors = frozenset({"MatMul"})
     priority = 20
     doc = "matrix products on Hopper: operands by TMA, wgmma, persistent or split among clusters; fp16, bf16, TF32"
@@ -112,51 +102,47 @@ class GemmSm90(k.Kernel):
         rows = problem.M if isinstance(problem.M, int) and problem.a == "K" else None
         return [c for c in product_configs(problem.dtype, problem.dense, problem.staged, rows, target) if fits(c)]
 
-    def score_us(self, problem: Sm90Problem, config: Config, target: Target) -> float:
+    def extent(self, problem: Sm90Problem) -> sm90.Extent:
         batch, M, N, K = sm90.hinted(problem.batch, problem.M, problem.N, problem.K)
         shared = 1 if problem.constant else batch
         size = 4 if problem.dtype == "f32" else 2
         traffic = float(size * (batch * M * K + shared * K * N + batch * M * N))
-        blocks = -(-K * size // sm90.BLOCK_BYTES)
-        return sm90.tile_us(config, batch, M, N, blocks, target.tflops["fp16"], traffic, problem.constant, target)
+        return sm90.Extent(batch, M, N, -(-K * size // sm90.BLOCK_BYTES), traffic, problem.constant)
 
-    def build(self, group: Group, problem: Sm90Problem, config: Config, storage: StorageOf, target: Target) -> k.Draft:
+    def work(self, group: Group, storage: StorageOf) -> Work:
         assert group.anchor is not None
         form = matmul_form(group.anchor, storage)
         assert isinstance(form, MatMulForm)
-        parameters = Parameters()
+        sizes = form.batch, form.M, form.N, form.K
         dense, staged = dense_output(group, form, storage), residual(group, form, storage)
-        signature = "int batch, int64_t row, int64_t col"
-        found = results(group, form.index, form.coords, config, dense, staged, parameters, storage, target, signature)
-        declared = parameters.clone()
-        operands = matmul_operands(form, config, parameters, declared)
-        sizes = (form.batch, form.M, form.N, form.K)
-        return product_draft(
-            self.name, group, config, found, operands, form.coords[0], sizes, product_flops(*sizes), parameters, declared, target
-        )
+        return Work(form.index, form.coords, "int batch, int64_t row, int64_t col", sizes, mul(product(sizes), 2), dense, staged)
 
+    def operands(
+        self, group: Group, problem: Sm90Problem, config: Config, storage: StorageOf, parameters: Parameters, declared: Parameters, suffix: str
+    ) -> Operands:
+        """A constant B is packed, K contiguous, unless the epilogue reads it too."""
+        assert group.anchor is not None
+        form = matmul_form(group.anchor, storage)
+        assert isinstance(form, MatMulForm)
+        batch = form.coords[0]
+        c_type = form.a.value.type.dtype.c
+        parameters.pointer(form.a.root, const=True)
+        packed: dict[str, np.ndarray] = {}
+        array = packed_b(form)
+        b = form.b
+        if array is not None and (id(b.root), True) not in declared.pointers:
+            packed[parameters.pointer(b.root, const=True)] = array
+            stride: Dim = array.shape[1] * array.shape[2] if len(array) > 1 else 0
+            b = Matrix(b.value, b.root, mul(stride, k.dim_of(batch)), 1, array.shape[2])
+        parameters.pointer(b.root, const=True)
+        slice_a, slice_b = config.slices
+        map_a, transposed_a, batched_a = sm90.operand_map(f"map_a{suffix}", form.a, batch, form.M, form.K, form.batch, slice_a)
+        by_column = Matrix(b.value, b.root, b.rest, b.stride_col, b.stride_row)  # B seen as (N, K)
+        map_b, transposed_b, batched_b = sm90.operand_map(f"map_b{suffix}", by_column, batch, form.N, form.K, form.batch, slice_b)
 
-def matmul_operands(form: MatMulForm, config: Config, parameters: Parameters, declared: Parameters) -> Operands:
-    """A and B of a matrix product by the copy engine; a constant B is packed, K contiguous, unless the epilogue reads it too."""
-    batch = form.coords[0]
-    c_type = form.a.value.type.dtype.c
-    parameters.pointer(form.a.root, const=True)
-    packed: dict[str, np.ndarray] = {}
-    array = packed_b(form)
-    b = form.b
-    if array is not None and (id(b.root), True) not in declared.pointers:
-        packed[parameters.pointer(b.root, const=True)] = array
-        stride: Dim = array.shape[1] * array.shape[2] if len(array) > 1 else 0
-        b = Matrix(b.value, b.root, mul(stride, k.dim_of(batch)), 1, array.shape[2])
-    parameters.pointer(b.root, const=True)
-    slice_a, slice_b = config.slices
-    map_a, transposed_a, batched_a = sm90.operand_map("map_a", form.a, batch, form.M, form.K, form.batch, slice_a)
-    by_column = Matrix(b.value, b.root, b.rest, b.stride_col, b.stride_row)  # B seen as (N, K)
-    map_b, transposed_b, batched_b = sm90.operand_map("map_b", by_column, batch, form.N, form.K, form.batch, slice_b)
+        def operand(transposed: bool, batched: bool, constant: bool, name: str) -> str:
+            flags = ", ".join(str(f).lower() for f in (transposed, batched, constant))
+            return f"MatrixSm90<{c_type}, {flags}>{{&{name}}}"
 
-    def operand(transposed: bool, batched: bool, constant: bool, name: str) -> str:
-        flags = ", ".join(str(f).lower() for f in (transposed, batched, constant))
-        return f"MatrixSm90<{c_type}, {flags}>{{&{name}}}"
-
-    texts = operand(transposed_a, batched_a, False, "map_a"), operand(transposed_b, batched_b, b.root.const is not None, "map_b")
-    return Operands("gemm", texts, (map_a, map_b), (), packed)
+        texts = operand(transposed_a, batched_a, False, f"map_a{suffix}"), operand(transposed_b, batched_b, b.root.const is not None, f"map_b{suffix}")
+        return Operands("gemm", texts, (map_a, map_b), (), packed)

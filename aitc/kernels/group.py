@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aitc.errors import Loc
@@ -11,13 +12,17 @@ from aitc.ir.index import is_view
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """``nodes`` in topological order (views between them included); ``inputs`` are read from memory, ``outputs`` written."""
+    """``nodes`` in topological order (views between them included); ``inputs`` are read from memory, ``outputs`` written.
+
+    ``parts``: the groups of a launch that runs several, side by side.
+    """
 
     nodes: tuple[Node, ...]
     anchor: Node | None
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     locs: tuple[Loc, ...]
+    parts: tuple["Group", ...] = ()
 
     @property
     def inside(self) -> frozenset[Node]:
@@ -25,6 +30,8 @@ class Group:
 
     def describe(self) -> str:
         """One line for reports: anchor and what is fused with it."""
+        if self.parts:
+            return " | ".join(part.describe() for part in self.parts)
         rest = [n.op.name for n in self.nodes if n is not self.anchor and not is_view(n)]
         parts = ([self.anchor.op.name] if self.anchor else []) + rest
         return " + ".join(parts[:6]) + (f" + {len(parts) - 6} more" if len(parts) > 6 else "")
@@ -49,3 +56,12 @@ def make_group(nodes: list[Node], anchor: Node | None, needed: set[int]) -> Grou
             outputs.update((id(o), o) for o in n.outputs if escapes(o))
     locs = dict.fromkeys(loc for n in nodes for loc in n.locs)
     return Group(tuple(nodes), anchor, tuple(inputs.values()), tuple(outputs.values()), tuple(locs))
+
+
+def side_by_side(groups: Sequence[Group]) -> Group:
+    """Independent ``groups`` as one, without an anchor of its own."""
+    inputs = {id(v): v for g in groups for v in g.inputs}
+    outputs = {id(v): v for g in groups for v in g.outputs}
+    nodes = dict.fromkeys(n for g in groups for n in g.nodes)
+    locs = dict.fromkeys(loc for g in groups for loc in g.locs)
+    return Group(tuple(nodes), None, tuple(inputs.values()), tuple(outputs.values()), tuple(locs), tuple(groups))

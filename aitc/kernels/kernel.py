@@ -132,6 +132,8 @@ class Kernel(ABC):
         0  # kernels are asked in this order, highest first; the first that accepts (or asks for copies) gets the node
     )
     doc: str = ""
+    family: str = ""
+    """Kernels of one family can share a launch (``together``); "": never."""
 
     def available(self, target: Target) -> bool:
         return self.requires <= target.features
@@ -151,6 +153,23 @@ class Kernel(ABC):
     @abstractmethod
     def build(self, group: Group, problem: Any, config: Any, storage: StorageOf, target: Target) -> Draft:
         """The text of one instance."""
+
+    def together(self, parts: "Sequence[Part]", target: Target) -> tuple[float, tuple[Any, ...]] | None:
+        """The predicted time of one launch for independent groups of this family, and the configuration of each; None if they do not go together."""
+        return None
+
+    def build_together(self, parts: "Sequence[Part]", configs: Sequence[Any], storage: StorageOf, target: Target) -> Draft | None:
+        """The text of that launch; None if it cannot be written after all."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A group that may share its launch with others."""
+
+    kernel: Kernel
+    group: Group
+    problem: Any
 
 
 KERNELS: Registry[Kernel] = Registry("kernel")
@@ -307,6 +326,7 @@ __all__ = [
     "Kernel",
     "MapSpec",
     "No",
+    "Part",
     "ScratchSpec",
     "ShapeMember",
     "Storage",

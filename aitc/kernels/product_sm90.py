@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Any
 
 import numpy as np
 
-from aitc.ir.dim import Dim, mul, product
-from aitc.ir.index import Index
+from aitc.ir.dim import Dim, Symbol, c_expr, product
+from aitc.ir.graph import Value
+from aitc.ir.index import Index, is_view
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
 from aitc.kernels.functor import Parameters, StorageOf
-from aitc.kernels.group import Group
+from aitc.kernels.group import Group, side_by_side
 from aitc.kernels.sites import Matrix, result_functor, store_functor
 from aitc.targets.target import Target
 
 Config = sm90.Sm90Tile | sm90.Sm90Split
+
+
+PARAMETER_BYTES = 4000
+"""Of a kernel's parameters: more than 4 KiB need newer drivers."""
 
 
 def operand_reason(group: Group, target: Target) -> str:
@@ -41,39 +49,16 @@ def product_configs(dtype: str, dense: bool, staged: bool, rows: int | None, tar
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """What becomes of the results: a functor, and the matrices that the copy engine stores and brings, where it does."""
+class Work:
+    """A group's product: where its results go, its sizes (batch, M, N, K), operations, and what the copy engine may store and bring."""
 
-    store: k.FunctorText
+    index: Index
+    coords: tuple[Symbol, Symbol, Symbol]
+    signature: str  # of the store functor
+    sizes: tuple[Dim, Dim, Dim, Dim]
+    flops: Dim
     dense: Matrix | None
     staged: Matrix | None
-
-    def maps(self, batch_coord: object, sizes: tuple[Dim, Dim, Dim], parameters: Parameters) -> list[k.MapSpec]:
-        """Their maps, of (batch, M, N) results; the roots become parameters."""
-        batch, M, N = sizes
-        found = []
-        for name, m, const in (("map_d", self.dense, False), ("map_s", self.staged, True)):
-            if m is not None:
-                parameters.pointer(m.root, const=const)
-                found.append(sm90.result_map(name, m, batch_coord, M, N, batch))  # type: ignore[arg-type]
-        return found
-
-
-def results(
-    group: Group, index: Index, coords: Sequence[object], config: Config, dense: Matrix | None, staged: Matrix | None, parameters: Parameters,
-    storage: StorageOf, target: Target, signature: str,
-) -> Results:  # fmt: skip
-    """The results of ``config``: a split never stores by the copy engine, and only a staged tile has room for a residual."""
-    assert group.anchor is not None
-    if isinstance(config, sm90.Sm90Split):
-        dense = None
-    if dense is None or not isinstance(config, sm90.Sm90Tile) or not config.staged:
-        staged = None
-    if dense is not None:
-        store = result_functor(group, group.anchor.output, index, coords, parameters, storage, signature, staged=staged)  # type: ignore[arg-type]
-    else:
-        store = store_functor(group, index, coords, parameters, storage, target, signature, widest=8)  # type: ignore[arg-type]
-    return Results(store, dense, staged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,45 +72,177 @@ class Operands:
     packed: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def product_draft(
-    name: str, group: Group, config: Config, found: Results, operands: Operands, batch_coord: object, sizes: tuple[Dim, Dim, Dim, Dim],
-    flops: Dim, parameters: Parameters, declared: Parameters, target: Target,
-) -> k.Draft:  # fmt: skip
-    """The draft of a product of ``sizes`` (batch, M, N, K). ``declared``: the parameters as they were before the copy engine's operands came."""
-    batch, M, N, K = sizes
-    maps = [*operands.maps, *found.maps(batch_coord, (batch, M, N), parameters)]
-    split = isinstance(config, sm90.Sm90Split)
-    shape = k.shape_members(parameters, batch=batch, M=M, N=N, K=K)
-    arguments = ["shape", *operands.texts, f"Store{{{', '.join(found.store.initializers)}}}"]
-    if not split:
-        first = operands.maps[0].parameter
-        arguments += ["map_d" if found.dense is not None else first, "map_s" if found.staged is not None else first]
-    call = (f"{operands.kind}{'_split' if split else ''}_sm90<{config.text}>({', '.join(arguments)});",)
-    return sm90_draft(
-        name, group, config, f"aitc/gpu/{operands.kind}_sm90.h", call, (found.store,), operands.structs, shape, maps, parameters, declared,
-        config.blocks(M, N, batch, target), config.threads, config.smem_bytes, product((batch, M, N)), flops, operands.packed,
-        cluster=config.cluster,
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A product of a launch: its functor, structs, maps and call."""
+
+    store: k.FunctorText
+    operands: Operands
+    shape: tuple[k.ShapeMember, ...]
+    maps: tuple[k.MapSpec, ...]
+    function: str
+    arguments: tuple[str, ...]  # after the shape
+
+
+class ProductSm90(k.Kernel):
+    """A kernel that is a product of product_sm90.h or split_sm90.h. Several small ones can share a launch, each on blocks of its own."""
+
+    template = "kernel"
+    requires = frozenset({"wgmma", "tma"})
+    family = "product_sm90"
+
+    @abstractmethod
+    def work(self, group: Group, storage: StorageOf) -> Work:
+        """The product that ``group`` computes."""
+
+    @abstractmethod
+    def extent(self, problem: Any) -> sm90.Extent:
+        """Typical sizes, for the machine model."""
+
+    @abstractmethod
+    def operands(
+        self, group: Group, problem: Any, config: Config, storage: StorageOf, parameters: Parameters, declared: Parameters, suffix: str
+    ) -> Operands:
+        """A and B; names of maps and structs end in ``suffix``. ``declared``: what the functors of the launch read."""
+
+    def score_us(self, problem: Any, config: Config, target: Target) -> float:
+        return sm90.products_us([config], [self.extent(problem)], target)
+
+    def build(self, group: Group, problem: Any, config: Config, storage: StorageOf, target: Target) -> k.Draft:
+        parameters = Parameters()
+        work = self.work(group, storage)
+        stores = _store(group, work, config, parameters, storage, target, "")
+        declared = parameters.clone()
+        text = self._text(group, problem, config, storage, work, stores, parameters, declared, "")
+        call = (f"{text.function}<{config.text}>({', '.join(('shape', *text.arguments))});",)
+        batch, M, N, _ = work.sizes
+        return sm90_draft(
+            self.name, group, config, f"aitc/gpu/{text.operands.kind}_sm90.h", call, (text.store,), text.operands.structs, text.shape, text.maps, parameters,
+            declared, config.blocks(M, N, batch, target), config.threads, config.smem_bytes, product((batch, M, N)), work.flops, text.operands.packed,
+            cluster=config.cluster,
+        )  # fmt: skip
+
+    def _text(
+        self, group: Group, problem: Any, config: Config, storage: StorageOf, work: Work, stores: tuple[k.FunctorText, Matrix | None, Matrix | None],
+        parameters: Parameters, declared: Parameters, suffix: str,
+    ) -> _Text:  # fmt: skip
+        store, dense, staged = stores
+        operands = self.operands(group, problem, config, storage, parameters, declared, suffix)
+        batch, M, N, K = work.sizes
+        maps = list(operands.maps)
+        names = []
+        for name, m, const in ((f"map_d{suffix}", dense, False), (f"map_s{suffix}", staged, True)):
+            names.append(name if m is not None else operands.maps[0].parameter)
+            if m is not None:
+                parameters.pointer(m.root, const=const)
+                maps.append(sm90.result_map(name, m, work.coords[0], M, N, batch))
+        split = isinstance(config, sm90.Sm90Split)
+        arguments = (*operands.texts, f"{store.name}{{{', '.join(store.initializers)}}}", *(() if split else names))
+        shape = k.shape_members(parameters, batch=batch, M=M, N=N, K=K)
+        return _Text(store, operands, shape, tuple(maps), f"{operands.kind}{'_split' if split else ''}_sm90", arguments)
+
+    # --- several in one launch
+    def together(self, parts: Sequence[k.Part], target: Target) -> tuple[float, tuple[Config, ...]] | None:
+        extents = [part.kernel.extent(part.problem) for part in parts]  # type: ignore[attr-defined]
+        if any(e.batch * ceil(e.M / 128) * ceil(e.N / 128) >= target.units for e in extents):
+            return None  # it fills the device by itself
+        offered = [{str(c): c for c in part.kernel.configs(part.problem, target)} for part in parts]
+        best: tuple[float, tuple[Config, ...]] | None = None
+        for name in offered[0]:
+            if all(name in o for o in offered):
+                configs = tuple(o[name] for o in offered)
+                us = sm90.products_us(configs, extents, target)
+                if best is None or us < best[0]:
+                    best = us, configs
+        return best
+
+    def build_together(self, parts: Sequence[k.Part], configs: Sequence[Config], storage: StorageOf, target: Target) -> k.Draft | None:
+        parameters = Parameters()
+        works = [part.kernel.work(part.group, storage) for part in parts]  # type: ignore[attr-defined]
+        stores = [_store(part.group, w, c, parameters, storage, target, str(n)) for n, (part, w, c) in enumerate(zip(parts, works, configs, strict=True))]
+        declared = parameters.clone()
+        if any((id(_second_root(part.group)), True) in declared.pointers for part in parts):
+            return None  # an epilogue reads what another product wants in its own order
+        texts: list[_Text] = []
+        packed: dict[str, np.ndarray] = {}
+        for n, (part, work, config) in enumerate(zip(parts, works, configs, strict=True)):
+            assert isinstance(part.kernel, ProductSm90)
+            text = part.kernel._text(part.group, part.problem, config, storage, work, stores[n], parameters, declared, str(n))
+            for name, array in text.operands.packed.items():
+                if name in packed and not np.array_equal(packed[name], array):
+                    return None  # one constant in two orders
+                packed[name] = array
+            texts.append(text)
+        structs: list[tuple[str, ...]] = []
+        call: list[str] = []
+        first: Dim = 0
+        flops: Dim = 0
+        results: Dim = 0
+        for n, (text, work, config) in enumerate(zip(texts, works, configs, strict=True)):
+            batch, M, N, _ = work.sizes
+            members = [f"static constexpr int64_t {m.name} = {m.value};" if m.static else f"int64_t {m.name};" for m in text.shape]
+            structs += [(f"struct Shape{n} {{", *("  " + m for m in members), "};"), *text.operands.structs]
+            shape = f"Shape{n}{{{', '.join(m.value for m in text.shape if not m.static)}}}"
+            blocks = config.blocks(M, N, batch, target)
+            place = f"int({c_expr(first, parameters.dim)}), int({c_expr(blocks, parameters.dim)})" if not _known(first, blocks) else f"{first}, {blocks}"
+            call.append(f"if (const SomeBlocks blocks{{{place}}}; blocks.mine())")
+            call.append(f"  {text.function}<{config.text}>({', '.join((shape, *text.arguments, 'blocks'))});")
+            first, flops, results = first + blocks, flops + work.flops, results + product((batch, M, N))
+        headers = dict.fromkeys(f"aitc/gpu/{t.operands.kind}_sm90.h" for t in texts)
+        maps = [m for t in texts for m in t.maps]
+        if 128 * len(maps) + 8 * (len(declared.pointers) + len(parameters.dims)) > PARAMETER_BYTES:
+            return None
+        every = side_by_side([part.group for part in parts])
+        config = configs[0]
+        return sm90_draft(
+            self.family, every, config, tuple(headers), tuple(call), tuple(t.store for t in texts), tuple(structs), (), maps, parameters, declared, first,
+            config.threads, config.smem_bytes, results, flops, packed, cluster=config.cluster,
+        )  # fmt: skip
+
+
+def _known(*dims: Dim) -> bool:
+    return all(isinstance(d, int) for d in dims)
+
+
+def _second_root(group: Group) -> Value:
+    """What the second operand of the anchor is a view of."""
+    assert group.anchor is not None
+    v = group.anchor.inputs[1]
+    assert v is not None
+    while is_view(v.producer):
+        assert v.producer is not None
+        v = v.producer.input
+    return v
+
+
+def _store(
+    group: Group, work: Work, config: Config, parameters: Parameters, storage: StorageOf, target: Target, suffix: str
+) -> tuple[k.FunctorText, Matrix | None, Matrix | None]:
+    """The functor of ``config``, and what the copy engine stores and brings: a split never stores by it, and only a staged tile has room for a residual."""
+    assert group.anchor is not None
+    dense = None if isinstance(config, sm90.Sm90Split) else work.dense
+    staged = work.staged if dense is not None and isinstance(config, sm90.Sm90Tile) and config.staged else None
+    place = group, group.anchor.output, work.index, work.coords, parameters, storage, work.signature
+    if dense is not None:
+        return result_functor(*place, staged=staged, name=f"Store{suffix}"), dense, staged
+    store = store_functor(group, work.index, work.coords, parameters, storage, target, work.signature, widest=8, name=f"Store{suffix}")
+    return store, dense, staged
 
 
 def sm90_draft(
-    name: str, group: Group, config: object, header: str, call: tuple[str, ...], functors: tuple[k.FunctorText, ...], structs: tuple[tuple[str, ...], ...],
-    shape: tuple[k.ShapeMember, ...], maps: Sequence[k.MapSpec], parameters: Parameters, declared: Parameters, blocks: Dim, threads: int, smem_bytes: int,
-    results: Dim, flops: Dim, packed: dict[str, np.ndarray], cluster: int = 1, min_blocks: int = 1,
+    name: str, group: Group, config: object, header: str | tuple[str, ...], call: tuple[str, ...], functors: tuple[k.FunctorText, ...],
+    structs: tuple[tuple[str, ...], ...], shape: tuple[k.ShapeMember, ...], maps: Sequence[k.MapSpec], parameters: Parameters, declared: Parameters,
+    blocks: Dim, threads: int, smem_bytes: int, results: Dim, flops: Dim, packed: dict[str, np.ndarray], cluster: int = 1, min_blocks: int = 1,
 ) -> k.Draft:  # fmt: skip
     """A draft whose operands come by tensor maps: pointers that only maps need (those not ``declared``) are no parameters of its entry point."""
     visible = Parameters()
     visible.pointers, visible.dims = declared.pointers, parameters.dims
+    headers = (header,) if isinstance(header, str) else header
     context = k.Context(
-        "", k.banner(group), (header, "aitc/generic/element.h"), "int64_t", shape, functors, structs,
+        "", k.banner(group), (*headers, "aitc/generic/element.h"), "int64_t", shape, functors, structs,
         k.entry_parameters(visible, [sm90.MAP.format(m.parameter) for m in maps]), threads, call, min_blocks=min_blocks,
     )  # fmt: skip
     return k.Draft(
         name, str(config), "kernel", context, parameters, grid=(blocks, 1, 1), block=(threads, 1, 1), smem_bytes=smem_bytes, cluster=cluster,
         overlap=True, skip_if_zero=results, flops=flops, maps=tuple(maps), packed=packed,
     )  # fmt: skip
-
-
-def product_flops(*sizes: Dim) -> Dim:
-    """Two for each multiplication."""
-    return mul(product(sizes), 2)

@@ -123,38 +123,54 @@ def staged_tiles(tiles: Sequence[Sm90Tile], smem_bytes: int) -> list[Sm90Tile]:
     return found
 
 
-def tile_us(
-    config: Sm90Tile | Sm90Split, batch: int, M: int, N: int, k_blocks: int, rate_tflops: float, bytes_: float, early: bool, target: Target
-) -> float:
-    """Time of a product: per K-block of a tile the larger of multiplying and of filling shared memory, plus what is exposed. ``early``: B is a weight.
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Typical sizes of a product: ``bytes`` read and written; ``early``: B is a weight, which waits for no other kernel."""
 
-    A K-block is 128 bytes deep: of every type it takes as long as one of 64 halves, so the rate is that of fp16.
+    batch: int
+    M: int
+    N: int
+    k_blocks: int
+    bytes: float
+    early: bool
 
-    Fitted to 140 measurements on one H200 (M 128 to 6304): 5 % off on average; the choice costs 2 %. A multiprocessor fills 119 bytes a ns.
+
+def products_us(configs: Sequence[Sm90Tile | Sm90Split], extents: Sequence[Extent], target: Target) -> float:
+    """Time of a launch that computes the products side by side, with configurations that differ in nothing but the rows of A that a split loads.
+
+    Per K-block of a tile the larger of multiplying and of filling shared memory, plus what is exposed. A K-block is 128 bytes deep: of every type it takes as
+    long as one of 64 halves. Fitted to 140 measurements of single products on one H200 (M 128 to 6304): 5 % off on average; the choice costs 2 %. A
+    multiprocessor fills 119 bytes a ns.
     """
-    units = max(target.units, 1)
-    rate = 1.15 * rate_tflops * 1e6 / units  # of one multiprocessor, flops a µs, in short bursts
+    config, units = configs[0], max(target.units, 1)
+    rate = 1.15 * target.tflops["fp16"] * 1e6 / units  # of one multiprocessor, flops a µs, in short bursts
     compute = 2.0 * config.BM * config.BN * 64 / rate
-    memory = bytes_ / target.gbps * 1e-3
+    memory = sum(e.bytes for e in extents) / target.gbps * 1e-3
+    group = (config.cluster_m, config.cluster_n) if isinstance(config, Sm90Tile) else (1, 1)
+    counts = [e.batch * ceil(e.M / (config.BM * group[0])) * ceil(e.N / (config.BN * group[1])) * config.cluster for e in extents]
+    blocks = sum(counts)
+    mean = sum(n * e.k_blocks for n, e in zip(counts, extents, strict=True)) / max(blocks, 1)
+    deepest = max(e.k_blocks for e in extents)
     if isinstance(config, Sm90Split):
-        blocks = batch * ceil(M / config.BM) * ceil(N / config.BN) * config.split
         resident = max(1, min(target.smem_bytes // (config.smem_bytes + 1024), 2048 // config.threads))
         shared = min(resident, ceil(blocks / units))
-        fill = (config.slices[0] + config.BN) * 0.128 / min(119.0, 14000.0 / min(blocks, units)) * shared
+        rows = max(c.slices[0] for c in configs)
+        fill = (rows + config.BN) * 0.128 / min(119.0, 14000.0 / min(blocks, units)) * shared
         waves = ceil(blocks / (units * resident))
-        body = waves * (ceil(k_blocks / config.split) * max(compute * shared, fill) + 2.3) - 0.4 + (0.16 * config.split if config.split > 1 else 0.0)
-        return target.launch_us + max(body, memory) + 0.1 * min(body, memory) - (0.35 if early else 0.0)
-    tiles = batch * ceil(M / (config.BM * config.cluster_m)) * ceil(N / (config.BN * config.cluster_n)) * config.cluster
+        step = max(compute * shared, fill)
+        body = max(waves * (ceil(mean / config.split) * step + 2.3), ceil(deepest / config.split) * step + 2.3)
+        body += -0.4 + (0.16 * config.split if config.split > 1 else 0.0)
+        return target.launch_us + max(body, memory) + 0.1 * min(body, memory) - (0.35 if all(e.early for e in extents) else 0.0)
     slots = units // config.cluster * config.cluster
-    step = max(compute, (config.BM / config.cluster_n + config.BN / config.cluster_m) * 0.128 / min(119.0, 14000.0 / min(tiles, slots)))
+    step = max(compute, (config.BM / config.cluster_n + config.BN / config.cluster_m) * 0.128 / min(119.0, 14000.0 / min(blocks, slots)))
     if config.stages < 4:
         step *= 1.1
     store = 0.5 + config.BM * config.BN / 32768 * 1.25
-    waves = ceil(tiles / slots)
+    waves = ceil(blocks / slots)
     if config.ping_pong:  # stores hide behind the other group's products, but for the last, which one group makes alone
-        body = waves * max(k_blocks * step, store) + 1.3 * store
+        body = max(waves * max(mean * step, store), deepest * step) + 1.3 * store
     else:
-        body = waves * (k_blocks * step + store)
+        body = max(waves * (mean * step + store), deepest * step + store)
     return target.launch_us + 0.6 + (0.05 if config.cluster > 1 else 0.0) + max(body, memory) + 0.1 * min(body, memory)
 
 

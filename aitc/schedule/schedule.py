@@ -17,6 +17,7 @@ from aitc.kernels.functor import Line, dim_name
 from aitc.kernels.kernel import KERNELS, No
 from aitc.registry import load
 from aitc.schedule import memory
+from aitc.schedule.bundle import bundle
 from aitc.schedule.control import Control, definitions, lower_control
 from aitc.schedule.dims import dim_sources
 from aitc.schedule.groups import form_groups
@@ -64,18 +65,23 @@ def identifier(name: str) -> str:
 
 def schedule(graph: Graph, target: Target, options: PlanOptions, table: Table | None = None) -> Plan:
     """The plan of ``graph`` on ``target``. Changes the graph (copies are inserted). Raises AitcError when an op has no kernel."""
-    return schedule_with(graph, target, options, choosing(table))[0]
+    return schedule_with(graph, target, options, choosing(table), share=True)[0]
 
 
-def schedule_with(graph: Graph, target: Target, options: PlanOptions, select: Select) -> tuple[Plan, tuple[Choice, ...]]:
+def schedule_with(
+    graph: Graph, target: Target, options: PlanOptions, select: Select, share: bool = False
+) -> tuple[Plan, tuple[Choice, ...]]:
     """As ``schedule``, with the choice of each launch. Where ``select`` gives several for a group, there is a launch for each, one after
-    another, and each computes the group: whichever of them runs, the model's results are the same."""
+    another, and each computes the group: whichever of them runs, the model's results are the same. ``share``: small independent groups may
+    share a launch."""
     load("aitc.kernels")
     if options.precision == "tf32":
         target = replace(target, features=target.features | {"tf32"})
     storage = Storages()
     control = lower_control(graph)
     block = _block(graph, target, select, storage, known_symbols(graph))
+    if share:
+        block.scheduled = bundle(block.scheduled, storage, target)
     planner = _Planner(block, target, options, storage, control)
     return planner.plan(), tuple(s.choice for s in planner.scheduled)
 

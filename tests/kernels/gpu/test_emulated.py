@@ -18,6 +18,7 @@ from .problem import Output, Problem, initial_bytes, judge
 PICK = {
     "gemm_sm80": 13,
     "gemm_sm90": 19,
+    "grouped_sm90": 4,
     "conv_sm90": 7,
     "attention_sm90": 8,
     "gemm_simt": 23,

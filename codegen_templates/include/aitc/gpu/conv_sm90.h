@@ -61,13 +61,14 @@ template <class T, class Window> struct FilterSm90 {
   }
 };
 
-template <class Tile, class Shape, class T, class Window, class Store>
-AITC_FN void conv_sm90(const Shape& shape, const PixelsSm90<T, Window>& pixels, const FilterSm90<T, Window>& filter, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s) {
-  product_sm90<Tile, Shape>(pixels, filter, store, map_d, map_s, 1, int(shape.M), int(shape.N), int(Window::R) * Window::S * TapStep<T, Window>::blocks);
+template <class Tile, class Shape, class T, class Window, class Store, class Blocks = AllBlocks>
+AITC_FN void conv_sm90(const Shape& shape, const PixelsSm90<T, Window>& pixels, const FilterSm90<T, Window>& filter, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s,
+                       const Blocks& blocks = {}) {
+  product_sm90<Tile, Shape>(pixels, filter, store, map_d, map_s, 1, int(shape.M), int(shape.N), int(Window::R) * Window::S * TapStep<T, Window>::blocks, blocks);
 }
-template <class Tile, class Shape, class T, class Window, class Store>
-AITC_FN void conv_split_sm90(const Shape& shape, const PixelsSm90<T, Window>& pixels, const FilterSm90<T, Window>& filter, const Store& store) {
-  split_sm90<Tile, Shape>(pixels, filter, store, int(shape.M), int(shape.N), int(Window::R) * Window::S * TapStep<T, Window>::blocks);
+template <class Tile, class Shape, class T, class Window, class Store, class Blocks = AllBlocks>
+AITC_FN void conv_split_sm90(const Shape& shape, const PixelsSm90<T, Window>& pixels, const FilterSm90<T, Window>& filter, const Store& store, const Blocks& blocks = {}) {
+  split_sm90<Tile, Shape>(pixels, filter, store, int(shape.M), int(shape.N), int(Window::R) * Window::S * TapStep<T, Window>::blocks, blocks);
 }
 
 AITC_END

@@ -12,6 +12,9 @@
 //   AITC_KERNEL(384, 1) void AITC_ENTRY(gemm_4)(const half_t* bias, const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap d) {
 //     gemm_sm90<TileSm90<128, 256, 4, 2>>(Shape{}, MatrixSm90<half_t, false, false, false>{&a}, MatrixSm90<half_t, false, false, true>{&b}, Store{bias}, d, d);
 //   }
+// Several products in one launch, each on blocks of its own (same tile type, cluster and threads; conv_sm90.h may be among them):
+//   if (const SomeBlocks blocks{0, 24}; blocks.mine()) gemm_split_sm90<...>(Shape0{}, a0, b0, Store0{...}, blocks);
+//   if (const SomeBlocks blocks{24, 16}; blocks.mine()) gemm_split_sm90<...>(Shape1{}, a1, b1, Store1{...}, blocks);
 #pragma once
 #include "aitc/gpu/product_sm90.h"
 #include "aitc/gpu/split_sm90.h"
@@ -51,13 +54,14 @@ template <class T, bool Transposed, bool Batched, bool Constant> struct MatrixSm
   }
 };
 
-template <class Tile, class Shape, class A, class B, class Store>
-AITC_FN void gemm_sm90(const Shape& shape, const A& a, const B& b, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s) {
-  product_sm90<Tile, Shape>(a, b, store, map_d, map_s, int(shape.batch), int(shape.M), int(shape.N), ceil_div(int(shape.K), block_elems<typename A::type>));
+template <class Tile, class Shape, class A, class B, class Store, class Blocks = AllBlocks>
+AITC_FN void gemm_sm90(const Shape& shape, const A& a, const B& b, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s, const Blocks& blocks = {}) {
+  product_sm90<Tile, Shape>(a, b, store, map_d, map_s, int(shape.batch), int(shape.M), int(shape.N), ceil_div(int(shape.K), block_elems<typename A::type>), blocks);
 }
 
-template <class Tile, class Shape, class A, class B, class Store> AITC_FN void gemm_split_sm90(const Shape& shape, const A& a, const B& b, const Store& store) {
-  split_sm90<Tile, Shape>(a, b, store, int(shape.M), int(shape.N), ceil_div(int(shape.K), block_elems<typename A::type>));
+template <class Tile, class Shape, class A, class B, class Store, class Blocks = AllBlocks>
+AITC_FN void gemm_split_sm90(const Shape& shape, const A& a, const B& b, const Store& store, const Blocks& blocks = {}) {
+  split_sm90<Tile, Shape>(a, b, store, int(shape.M), int(shape.N), ceil_div(int(shape.K), block_elems<typename A::type>), blocks);
 }
 
 AITC_END

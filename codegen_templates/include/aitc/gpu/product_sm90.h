@@ -41,6 +41,18 @@ template <int BM_, int BN_, int Stages, int ClusterM = 1, int ClusterN = 1, bool
 
 template <class T> constexpr int block_elems = 128 / int(sizeof(T));
 
+// The blocks that work on a product: all of the launch, or (one launch for several products) `blocks` of them from block `first` on; both multiples of the cluster.
+struct AllBlocks {
+  AITC_FN int index() const { return int(blockIdx.x); }
+  AITC_FN int count() const { return int(gridDim.x); }
+};
+struct SomeBlocks {
+  int first, blocks;
+  AITC_FN int index() const { return int(blockIdx.x) - first; }
+  AITC_FN int count() const { return blocks; }
+  AITC_FN bool mine() const { return index() >= 0 && index() < blocks; }
+};
+
 // Tiles in bands of 8 tile rows, down each column of a band first: what runs at one time shares rows of A and of B.
 struct TileOrder {
   int rows, cols;
@@ -149,8 +161,9 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
 }
 
 // Blocks: the smaller of the tiles (rounded up to whole clusters) and what the device holds.
-template <class Tile, class Shape, class SourceA, class SourceB, class Store>
-AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s, int batches, int M, int N, int k_blocks) {
+template <class Tile, class Shape, class SourceA, class SourceB, class Store, class Blocks>
+AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, const Store& store, const CUtensorMap& map_d, const CUtensorMap& map_s, int batches, int M, int N, int k_blocks,
+                          const Blocks& blocks) {
   using T = typename SourceA::type;
   constexpr int BM = Tile::BM, BN = Tile::BN, Stages = Tile::stages, Groups = Tile::groups;
   constexpr int Cluster = Tile::cluster, ClusterM = Tile::cluster_m, ClusterN = Tile::cluster_n;
@@ -182,7 +195,7 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
 
   const TileOrder tiles{ceil_div(M, BM * ClusterM), ceil_div(N, BN * ClusterN)};
   const int per_batch = tiles.count(), count = per_batch * batches;
-  const int first = int(blockIdx.x) / Cluster, stride = int(gridDim.x) / Cluster;
+  const int first = blocks.index() / Cluster, stride = blocks.count() / Cluster;
   const auto locate = [&](int t, int& batch, int& m, int& n) {
     int i, j;
     batch = t / per_batch;

@@ -20,8 +20,8 @@ template <int BM_, int BN_, int Stages, int Split, int Rows = BM_> struct SplitT
   static_assert(BM % 64 == 0 && BN % 32 == 0 && Rows % 8 == 0 && BM / 8 % Split == 0, "SplitTileSm90");
 };
 
-template <class Tile, class Shape, class SourceA, class SourceB, class Store>
-AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const Store& store, int M, int N, int k_blocks) {
+template <class Tile, class Shape, class SourceA, class SourceB, class Store, class Blocks>
+AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const Store& store, int M, int N, int k_blocks, const Blocks& blocks) {
   using T = typename SourceA::type;
   constexpr int BM = Tile::BM, BN = Tile::BN, Stages = Tile::stages, Split = Tile::split, Bands = Tile::bands, Warps = Tile::warps;
   constexpr bool exact = static_multiple<Shape, Store::width>;
@@ -30,7 +30,7 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
   const uint32_t full = parts + Tile::bytes_parts, empty = full + 8 * Stages;
   const int warp = shuffle(thread_index() / 32, 0), lane = lane_index();
   const int rank = Split > 1 ? int(cluster_rank()) : 0;
-  const int m_tiles = ceil_div(M, BM), per_batch = m_tiles * ceil_div(N, BN), block = int(blockIdx.x) / Split, batch = block / per_batch, tile = block - batch * per_batch;
+  const int m_tiles = ceil_div(M, BM), per_batch = m_tiles * ceil_div(N, BN), block = blocks.index() / Split, batch = block / per_batch, tile = block - batch * per_batch;
   const int m = tile % m_tiles * BM, n = tile / m_tiles * BN;
   const int first = k_blocks * rank / Split, count = k_blocks * (rank + 1) / Split - first;
   const int early = SourceB::constant ? min_of(Stages, count) : 0;
