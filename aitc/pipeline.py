@@ -34,6 +34,7 @@ from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Plan
 from aitc.schedule.schedule import PlanOptions, schedule
 from aitc.schedule.table import load_table
+from aitc.schedule.why import Fusions
 from aitc.settings import Settings
 from aitc.targets.machine import can_run, default_target
 from aitc.targets.target import Target, find_target
@@ -83,6 +84,7 @@ class Result:
     seconds: dict[str, float] = field(default_factory=dict)  # by stage
     graph: Graph | None = None
     facts: PlanOptions | None = None  # what the plan records besides the graph; known after layout
+    fusions: Fusions = field(default_factory=Fusions)  # what the schedule put together, and what it left apart
     plan: Plan | None = None
     sources: dict[str, str] | None = None
     resources: tuple[Resources, ...] = ()  # of GPU kernels, once they are built
@@ -123,7 +125,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
         names, metadata = tuple(t.name for t in targets), tuple(imported.metadata.items())
         facts = result.facts = PlanOptions(result.name, file, options.precision, names, metadata, stages.statistics, uses=uses)
         table = load_table(targets[0], options.tuning, Settings.read().cache_dir)
-        draft = result.plan = run("schedule", lambda: schedule(graph, targets[0], facts, table), describe.launches_said)
+        draft = result.plan = run("schedule", lambda: schedule(graph, targets[0], facts, table, result.fusions), describe.launches_said)
         plan = result.plan = run("plan", lambda: check_plan(draft), describe.plan_said)
         sources = result.sources = run("emit", lambda: emit(plan), describe.sources_said)
         built = run("build", lambda: build_plan(plan, sources, folder, options, stages.progress), describe.build_said)

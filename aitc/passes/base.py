@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from aitc.ir.apart import Apart
 from aitc.ir.graph import Graph
 from aitc.ir.rewrite import MatchLog
 from aitc.ir.text import walk
@@ -50,6 +51,7 @@ class Context:
     log: MatchLog = field(default_factory=MatchLog)
     ran: list[Ran] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # written by choose_precision
+    apart: list[Apart] = field(default_factory=list)  # written by merge_matmuls
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
+from aitc.ir.apart import Apart, label
 from aitc.ir.builder import Builder
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import Kind
@@ -18,33 +21,55 @@ def run(graph: Graph, context: Context) -> int:
 
     A product whose result goes on into pointwise nodes stays alone: they are its epilogue, which a slice would cut off.
     """
-    return sum(_merge(g) for g in graphs(graph))
+    return sum(_merge(g, context) for g in graphs(graph))
 
 
-def _merge(graph: Graph) -> int:
+def _merge(graph: Graph, context: Context) -> int:
     families: dict[tuple[Value, int, str, bool], list[tuple[Node, Node | None]]] = {}
+    products: dict[Value, list[tuple[Node, str]]] = {}
     for node in graph.nodes:
-        if node.op.name != "MatMul" or node.attrs.out is not None:
+        if node.op.name != "MatMul":
             continue
-        w = node.inputs[1]
-        if w is None or w.const is None or w.const.ndim != 2 or w.const.nbytes > LIMIT:
+        reason = _alone(graph, node)
+        products.setdefault(node.input, []).append((node, reason))
+        if reason:
             continue
-        bias = _bias(graph, node)
-        if _pointwise_follows(bias or node):
-            continue
+        w, bias = node.inputs[1], _bias(graph, node)
+        assert w is not None and w.const is not None
         families.setdefault((node.input, int(w.const.shape[0]), str(w.const.dtype), bias is not None), []).append(
             (node, bias)
         )
     merged = 0
     made: list[Node] = []
+    done: set[Node] = set()
     for family in families.values():
         if len(family) > 1 and sum(_weight(n).nbytes for n, _ in family) <= LIMIT:
+            done.update(n for n, _ in family)
             made += _rewrite(graph, family)
             merged += len(family) - 1
+    for found in products.values():
+        for (first, why), (second, reason) in itertools.pairwise(found):
+            if first not in done or second not in done:
+                differ = "they differ in height, type or bias, or are too large together"
+                context.apart.append(Apart("horizontal", label(first), label(second), reason or why or differ))
     if merged:
         graph.reorder(made)
         graph.sweep()
     return merged
+
+
+def _alone(graph: Graph, node: Node) -> str:
+    """Why a product is not merged with another; "" if it may be."""
+    w = node.inputs[1]
+    if node.attrs.out is not None:
+        return "sums of integers are stored in a type of their own"
+    if w is None or w.const is None or w.const.ndim != 2:
+        return "the right operand is no constant matrix"
+    if w.const.nbytes > LIMIT:
+        return f"a matrix beyond {LIMIT >> 20} MiB fills the machine by itself"
+    if _pointwise_follows(_bias(graph, node) or node):
+        return "pointwise nodes follow: they are its epilogue, which a slice would cut off"
+    return ""
 
 
 def _bias(graph: Graph, node: Node) -> Node | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from aitc.ir.apart import label
 from aitc.ir.dim import hint, product
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.index import Index, is_view, source_index
@@ -19,6 +20,7 @@ from aitc.kernels.kernel import KERNELS, coordinate, dim_of, output_indices, spr
 from aitc.schedule.anchors import is_anchor
 from aitc.schedule.control import mentioned
 from aitc.schedule.storage import Storages
+from aitc.schedule.why import TAKEN, Fusions, source_of
 
 MAX_NODES = 64  # of one group: beyond it registers run out and compile time grows
 MAX_OPERANDS = 24  # pointers a group may read
@@ -34,7 +36,7 @@ class _Growing:
 
 
 class _Former:
-    def __init__(self, graph: Graph, kernels: dict[Node, str], storage: Storages, defined: Mapping[str, Node]):
+    def __init__(self, graph: Graph, kernels: dict[Node, str], storage: Storages, defined: Mapping[str, Node], why: Fusions):
         self.graph = graph
         self.storage = storage
         self.kernels = kernels
@@ -42,7 +44,7 @@ class _Former:
         self.list = list(self.order)
         self.group_of: dict[Node, _Growing] = {}
         self.outputs = {id(v) for v in graph.outputs} | _needed_by_bodies(graph)
-        self.why: list[tuple[Node, str]] = []
+        self.why = why
         self.defined = defined
 
     # --- bookkeeping
@@ -61,6 +63,12 @@ class _Former:
 
     def free(self, n: Node) -> bool:
         return n not in self.group_of
+
+    def no(self, v: Value | None, reader: Node, reason: str) -> None:
+        """``reader`` does not get into the launch that computes ``v``."""
+        source = source_of(v) if v is not None else None
+        if source is not None and source in self.order:
+            self.why.no(source, reader, reason)
 
     def producers(self, n: Node) -> Iterator[Node]:
         """Nodes that ``n`` reads, looking through views, and those that define the dims that it needs."""
@@ -120,14 +128,27 @@ class _Former:
             known = spread_indices(sorted(g.nodes, key=self.order.__getitem__), start, at)
             for v in list(known):
                 for path, user in self._consumers(v):
-                    if self.free(user) and self._tail_fits(g, known, path, user) and not self.cyclic(g, [*path, user]):
+                    if user in g.nodes:
+                        continue
+                    reason = self._no_tail(g, known, path, user)
+                    if not reason:
                         self.add(g, [*path, user])
                         grown = True
                         break
+                    self.no(v, user, reason)
                 if grown:
                     break
             if not grown:
                 return
+        self.full(g)
+
+    def full(self, g: _Growing) -> None:
+        """Who reads what ``g`` computes does so from memory: there is no room for more."""
+        for n in g.nodes:
+            for v in n.outputs:
+                for _, user in self._consumers(v):
+                    if user not in g.nodes:
+                        self.no(v, user, f"a launch computes at most {MAX_NODES} nodes")
 
     def _consumers(self, v: Value) -> Iterator[tuple[list[Node], Node]]:
         """Pointwise readers of ``v``, directly or through Reshape and Transpose, with the views on the way; a Copy comes last."""
@@ -143,29 +164,55 @@ class _Former:
                         yield path, user
                 elif user.op.name in ("Reshape", "Transpose") and len(path) < 6:
                     stack.append(([*path, user], user.output))
+                elif is_view(user):
+                    self._cut_off(v, user, f"{user.op.name} in between: what it leaves out or repeats is computed, too")
+                else:
+                    self.no(v, user, _OWN.get(user.op.kind, "each of its elements needs many of these"))
         yield from late
 
-    def _tail_fits(self, g: _Growing, known: dict[Value, Index], path: list[Node], user: Node) -> bool:
-        """Whether every operand of ``user`` that the group computes is computed at the place where ``user`` needs it."""
+    def _cut_off(self, v: Value, view: Node, reason: str) -> None:
+        """Who reads ``v`` behind ``view`` does so from memory."""
+        for user in view.output.users:
+            if is_view(user):
+                self._cut_off(v, user, reason)
+            else:
+                self.no(v, user, reason)
+
+    def _no_tail(self, g: _Growing, known: dict[Value, Index], path: list[Node], user: Node) -> str:
+        """Why the pointwise reader ``user`` is not computed where the group's results are; "" if it is."""
+        if not self.free(user):
+            other = self.group_of[user]
+            return f"{TAKEN} {label(other.anchor or self.list[other.first])}"
+        reason = self._misfit(g, known, path, user)
+        if not reason and self.cyclic(g, [*path, user]):
+            return "its other operand is computed between the two, from results of the first"
+        return reason
+
+    def _misfit(self, g: _Growing, known: dict[Value, Index], path: list[Node], user: Node) -> str:
+        """Why an operand of ``user`` that the group computes is not computed at the place where ``user`` needs it; "" if all are."""
         views = spread_indices(path, path[0].input, known[path[0].input]) if path else {}
         at = {**known, **views}
         if any(v.output not in at or source_index(v, at[v.output]) != at[v.input] for v in path):
-            return False  # the way back does not simplify to where the value is computed
+            return "the views in between have no simple way back to where the value is computed"
         where: Index | None = None
         outside = 0
         for v in user.inputs:
             if v is None:
                 continue
             if v in at:
-                if v.shape != user.output.shape or (where is not None and at[v] != where):
-                    return False
+                if v.shape != user.output.shape:
+                    return "it is broadcast there: each element would be computed again and again"
+                if where is not None and at[v] != where:
+                    return "two of its operands are computed here, at different places"
                 where = at[v]
             elif self._inside(g, v):
-                return False
+                return "another operand of it is computed here, at other places"
             else:
                 outside += 1
         reads = {id(v) for n in g.nodes for v in n.inputs if v is not None and (v.producer is None or v.producer not in g.nodes)}
-        return where is not None and len(reads) + outside <= MAX_OPERANDS
+        if len(reads) + outside > MAX_OPERANDS:
+            return f"the launch would read more than {MAX_OPERANDS} tensors"
+        return "" if where is not None else "none of its operands is computed here"
 
     def _inside(self, g: _Growing, v: Value) -> bool:
         p = v.producer
@@ -192,20 +239,31 @@ class _Former:
             while p is not None and is_view(p):
                 path.append(p)
                 p = p.input.producer
-            if p is None or p not in self.order or not self.free(p) or is_anchor(p) or self.storage.joined(p):
-                continue
-            if p.op.kind is not Kind.POINTWISE and not _light(p):
-                continue
-            if len(p.outputs) > 1 or not self._only_for(g, p, path):
+            if p is None or p not in self.order or self.storage.joined(p) or p in g.nodes:
                 continue
             smaller = hint(product(p.output.shape)) * 2 <= space
-            if smaller and broadcast >= CHEAP_NODES:
-                continue
-            if self.cyclic(g, [*path, p]):
+            reason = self._no_head(g, p, path, smaller and broadcast >= CHEAP_NODES)
+            if reason:
+                self.no(v, node, reason)
                 continue
             broadcast += smaller
             self.add(g, [*path, p])
             work += [(p, i) for i in range(len(p.inputs))]
+        for node, index in work:
+            self.no(node.inputs[index], node, f"a launch computes at most {MAX_NODES} nodes")
+
+    def _no_head(self, g: _Growing, p: Node, path: list[Node], repeated: bool) -> str:
+        """Why ``p`` is not computed where its result is loaded; "" if it is. ``repeated``: enough is computed once for each element that
+        it is broadcast to."""
+        if not self.free(p):
+            return f"{TAKEN} {label(self.group_of[p].anchor or p)}"
+        if p.op.kind is not Kind.POINTWISE and not _light(p):
+            return "each element costs more than a load, and would be computed for every reader"
+        if len(p.outputs) > 1 or not self._only_for(g, p, path):
+            return "its result is also read elsewhere, or in several ways: it is computed once and stored"
+        if repeated:
+            return f"more than {CHEAP_NODES} nodes would be computed again for each element they are broadcast to"
+        return "a path leaves the launch and comes back" if self.cyclic(g, [*path, p]) else ""
 
     def _space(self, g: _Growing) -> tuple:
         return g.anchor.input.shape if g.anchor is not None else next(iter(g.nodes)).output.shape
@@ -238,17 +296,21 @@ class _Former:
                 if v.producer not in g.nodes:
                     continue
                 for path, user in self._consumers(v):
-                    if (
-                        self.free(user) and self._tail_fits(g, known, path, user) and self._one_place(g, [*path, user])
-                        and not self.cyclic(g, [*path, user])
-                    ):  # fmt: skip
+                    if user in g.nodes:
+                        continue
+                    reason = self._no_tail(g, known, path, user)
+                    if not reason and not self._one_place(g, [*path, user]):
+                        reason = "the launch could not compute all its results from one place"
+                    if not reason:
                         found = [*path, user]
                         break
+                    self.no(v, user, reason)
                 if found:
                     break
             if not found:
                 return
             self.add(g, found)
+        self.full(g)
 
     def _one_place(self, g: _Growing, extra: list[Node]) -> bool:
         """Whether a map group with ``extra`` can still compute all its outputs from one coordinate."""
@@ -265,12 +327,18 @@ class _Former:
             growing.append(self.start(n, n))
         for g in reversed(growing):
             assert g.anchor is not None
-            if KERNELS[self.kernels[g.anchor]].tails and len(g.anchor.outputs) == 1:
+            kernel = KERNELS[self.kernels[g.anchor]]
+            if kernel.tails and len(g.anchor.outputs) == 1:
                 self.grow_tail(g)
+            else:
+                self._readers_apart(g.anchor, f"kernel {kernel.name} stores results as they are" if not kernel.tails else _SEVERAL)
         for g in growing:
             assert g.anchor is not None
-            if KERNELS[self.kernels[g.anchor]].heads:
+            kernel = KERNELS[self.kernels[g.anchor]]
+            if kernel.heads:
                 self.grow_up(g, [(g.anchor, 0)])
+            for v in g.anchor.inputs[1 if kernel.heads else 0 :]:
+                self.no(v, g.anchor, f"kernel {kernel.name} reads this operand from memory")
         # Windows first: what follows them is theirs, since they are evaluated once for each element and never in another group.
         windows = [n for n in reversed(self.list) if n.op.kind is Kind.WINDOW]
         for n in (*windows, *reversed(self.list)):
@@ -280,9 +348,20 @@ class _Former:
             growing.append(g)
             if n.op.kind is not Kind.WINDOW and len(n.outputs) == 1:
                 self.grow_up(g, [(n, i) for i in range(len(n.inputs))])
+            else:
+                for v in n.inputs:
+                    self.no(v, n, "a window reads each element several times: it is computed once and stored")
             if len(n.outputs) == 1:
                 self.grow_sideways(g)
+            else:
+                self._readers_apart(n, _SEVERAL)
+        self.why.settle(self.list, self.group_of)
         return self._sorted(growing)
+
+    def _readers_apart(self, node: Node, reason: str) -> None:
+        for v in node.outputs:
+            for _, user in self._consumers(v):
+                self.no(v, user, reason)
 
     def _sorted(self, growing: list[_Growing]) -> list[Group]:
         """The groups in an order in which each runs after what it reads."""
@@ -332,14 +411,25 @@ def _unique(groups: list[_Growing]) -> list[_Growing]:
     return list(seen.values())
 
 
+_SEVERAL = "a node with several results computes nothing behind them"
+_OWN = {
+    Kind.MOVE: "it reads elements at other places than they are computed",
+    Kind.WINDOW: "a window reads each element several times: it is computed once and stored",
+    Kind.CONTROL: "the host reads it",
+}
+
+
 def _light(node: Node) -> bool:
     """Whether an op with an element rule costs little more than a load."""
     return node.op.name in ELEMENTS and node.op.kind in (Kind.MOVE, Kind.SOURCE)
 
 
-def form_groups(graph: Graph, kernels: dict[Node, str], storage: Storages, defined: Mapping[str, Node] | None = None) -> list[Group]:
+def form_groups(
+    graph: Graph, kernels: dict[Node, str], storage: Storages, defined: Mapping[str, Node] | None = None, why: Fusions | None = None
+) -> list[Group]:
     """Every node that is no view (and no Concat joined in place) is in exactly one group; groups come in an order in which they can run.
 
-    ``defined``: late symbols and the nodes that give them their values; who needs a symbol runs after its node.
+    ``defined``: late symbols and the nodes that give them their values; who needs a symbol runs after its node. ``why`` gets what stayed
+    apart.
     """
-    return _Former(graph, kernels, storage, defined or {}).run()
+    return _Former(graph, kernels, storage, defined or {}, why or Fusions()).run()

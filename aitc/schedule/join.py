@@ -10,29 +10,38 @@ from aitc.ir.op import Kind
 from aitc.kernels.functor import Storage
 from aitc.schedule.anchors import IN_PLACE, is_anchor
 from aitc.schedule.storage import Storages
+from aitc.schedule.why import Fusions
 from aitc.targets.target import Target
 
 
-def join_in_place(graph: Graph, storage: Storages, target: Target) -> None:
+def join_in_place(graph: Graph, storage: Storages, target: Target, why: Fusions | None = None) -> None:
     """Gives the inputs of Concats a place inside the output's memory, the last Concat first, so that chains end in one buffer.
 
     An input that cannot be written there (it is a model input, a view, or belongs to another Concat) is copied, if that is the smaller
-    part. A Concat of pointwise results alone stays a node: one launch computes it.
+    part. A Concat of pointwise results alone stays a node: one launch computes it. ``why`` gets the reasons.
     """
+    why = why or Fusions()
     made: list[Node] = []
     for node in reversed(list(graph.nodes)):
         if node.op.name == "Concat" and not storage.joined(node):
-            made += _join(graph, node, storage, target)
+            made += _join(graph, node, storage, target, why)
     if made:
         graph.reorder(made)
 
 
-def _join(graph: Graph, node: Node, storage: Storages, target: Target) -> list[Node]:
+def _join(graph: Graph, node: Node, storage: Storages, target: Target, why: Fusions) -> list[Node]:
     out = node.output
     place = storage(out)
     axis = node.attrs.axis
+
+    def stays(reason: str) -> list[Node]:
+        for v in node.inputs:
+            if v is not None:
+                why.not_in_place(v, node, reason)
+        return []
+
     if not {s.name for d in out.shape for s in symbols(d)} <= {s.name for v in graph.inputs for d in v.shape for s in symbols(d)}:
-        return []  # what is joined may be computed before the size of the whole is known
+        return stays("what is joined may be computed before the size of the whole is known")
     starts: list[Dim] = []
     position: Dim = 0
     for v in node.inputs:
@@ -40,16 +49,21 @@ def _join(graph: Graph, node: Node, storage: Storages, target: Target) -> list[N
         starts.append(place.offset + position * place.strides[axis])
         position = position + v.shape[axis]
     if target.gpu and any(divisor(s) * out.type.dtype.bytes % 16 for s in starts if s != 0):
-        return []  # every row would begin off the 16 bytes that a thread moves at once
-    fits = [_may_move(graph, v, storage) for v in node.inputs]
+        return stays("every row would begin off the 16 bytes that a thread moves at once")
+    reasons = [_fixed(graph, v, storage) for v in node.inputs]
+    fits = [not reason for reason in reasons]
     ready = sum(hint(product(v.shape)) for v, fit in zip(node.inputs, fits, strict=True) if v is not None and fit)
     if not ready or ready * 2 < hint(product(out.shape)):
+        for v, reason in zip(node.inputs, reasons, strict=True):
+            if v is not None:
+                why.not_in_place(v, node, reason or "most of what it is joined with would have to be copied")
         return []
     made: list[Node] = []
     inputs: list[Value | None] = []
-    for v, fit, start in zip(node.inputs, fits, starts, strict=True):
+    for v, reason, start in zip(node.inputs, reasons, starts, strict=True):
         assert v is not None
-        if not fit or any(v is w for w in inputs):
+        if reason or any(v is w for w in inputs):
+            why.not_in_place(v, node, reason or "it is joined twice")
             builder = Builder(graph, v.producer.locs if v.producer else node.locs, place=False)
             v = builder.op("Copy", v, order=out.type.order)
             made += builder.made
@@ -60,15 +74,17 @@ def _join(graph: Graph, node: Node, storage: Storages, target: Target) -> list[N
     return made
 
 
-def _may_move(graph: Graph, v: Value | None, storage: Storages) -> bool:
-    """Whether the memory of ``v`` is nobody else's business, and a kernel of its own writes it."""
+def _fixed(graph: Graph, v: Value | None, storage: Storages) -> str:
+    """Why ``v`` cannot be computed in another place; "" if its memory is nobody else's business, and a kernel of its own writes it."""
     if v is None or v.const is not None or v.producer is None or v.producer not in graph or is_view(v.producer):
-        return False
+        return "it is a view, an input or a constant: nothing computes it anew"
     if v.producer.bodies or v in graph.outputs or storage.aliased(v) or v.producer.op.name in IN_PLACE:
-        return False
+        return "its place is given: an output, a part of another Concat, or written by a branch, a loop or a scatter"
     if any(u.op.name in IN_PLACE for u in v.users):
-        return False
-    return v.producer.op.name == "Concat" or _computed_by_anchor(v.producer)
+        return "a scatter writes into it"
+    if v.producer.op.name == "Concat" or _computed_by_anchor(v.producer):
+        return ""
+    return "pointwise results are computed by the launch that joins them"
 
 
 def _computed_by_anchor(node: Node) -> bool:

@@ -13,18 +13,20 @@ from aitc.schedule.anchors import IN_PLACE, is_anchor
 from aitc.schedule.join import join_in_place
 from aitc.schedule.lower import lower_unsupported
 from aitc.schedule.storage import Storages
+from aitc.schedule.why import Fusions
 from aitc.targets.target import Target
 
 
-def prepare(graph: Graph, storage: Storages, target: Target) -> dict[Node, str]:
-    """Inserts Copy nodes where they are needed and returns the kernel that each anchor gets.
+def prepare(graph: Graph, storage: Storages, target: Target, why: Fusions | None = None) -> dict[Node, str]:
+    """Inserts Copy nodes where they are needed and returns the kernel that each anchor gets. ``why`` gets the reasons of the copies.
 
     Raises AitcError (UNSUPPORTED) that lists every node for which no kernel is found.
     """
+    why = why or Fusions()
     lower_unsupported(graph, storage, target)
-    _own_outputs(graph)
-    _write_in_place(graph, storage)
-    join_in_place(graph, storage, target)
+    _own_outputs(graph, why)
+    _write_in_place(graph, storage, why)
+    join_in_place(graph, storage, target, why)
     chosen: dict[Node, str] = {}
     problems: list[Diagnostic] = []
     made: list[Node] = []
@@ -35,21 +37,25 @@ def prepare(graph: Graph, storage: Storages, target: Target) -> dict[Node, str]:
         for kernel in kernels_for(node.op.name, target):
             answer = kernel.accepts(make_group([node], node, set()), storage, target)
             before = node.inputs
+            copied: list[tuple[Value, str]] = []
             for _ in node.inputs:  # a kernel asks for one copy after the other
                 if not isinstance(answer, No) or not answer.copies:
                     break
+                copied += [(v, f"kernel {kernel.name}: {answer.reason}") for v in (node.inputs[i] for i, _ in answer.copies) if v is not None]
                 made += _copy_inputs(graph, node, answer.copies)
                 answer = kernel.accepts(make_group([node], node, set()), storage, target)
             if isinstance(answer, No):
                 graph.set_inputs(node, before)
             if not isinstance(answer, No):
                 chosen[node] = kernel.name
+                for v, reason in copied:
+                    why.not_in_place(v, node, reason)
                 break
             reasons.append(f"{kernel.name}: {answer.reason}")
         else:
             types = tuple(f"{v.name} {v.type}" for v in node.inputs if v is not None)
-            why = "; ".join(reasons) if reasons else f"there is no kernel for it on {target.name}"
-            problems.append(Diagnostic("S01", f"{node.op.name} cannot be run on {target.name}: {why}", node.locs, "schedule", types))
+            said = "; ".join(reasons) if reasons else f"there is no kernel for it on {target.name}"
+            problems.append(Diagnostic("S01", f"{node.op.name} cannot be run on {target.name}: {said}", node.locs, "schedule", types))
     if problems:
         raise AitcError(problems, Exit.UNSUPPORTED)
     if made:
@@ -58,7 +64,7 @@ def prepare(graph: Graph, storage: Storages, target: Target) -> dict[Node, str]:
     return chosen
 
 
-def _own_outputs(graph: Graph) -> None:
+def _own_outputs(graph: Graph, why: Fusions) -> None:
     """Every graph output becomes the row-major result of a node that is no view, and no value is two outputs."""
     made: list[Node] = []
     seen: set[int] = set()
@@ -68,6 +74,7 @@ def _own_outputs(graph: Graph) -> None:
             builder = Builder(graph, v.producer.locs if v.producer else (), place=False)
             copy = builder.op("Copy", v, names=(v.name,))
             made += builder.made
+            why.not_in_place(v, builder.made[-1], "an output of the model is dense memory of its own, row after row")
             graph.outputs[at] = copy
             seen.add(id(copy))
         else:
@@ -76,12 +83,13 @@ def _own_outputs(graph: Graph) -> None:
         graph.reorder(made)
 
 
-def _write_in_place(graph: Graph, storage: Storages) -> None:
+def _write_in_place(graph: Graph, storage: Storages, why: Fusions) -> None:
     """Gives ops that change a part of their input a copy of it, whose memory is their output."""
     made: list[Node] = []
     for node in graph.nodes:
         if node.op.name in IN_PLACE:
             builder = Builder(graph, node.locs, place=False)
+            why.not_in_place(node.input, node, "it changes a part of it, and leaves the rest as it is")
             copy = builder.op("Copy", node.input)
             made += builder.made
             graph.set_inputs(node, (copy, *node.inputs[1:]))

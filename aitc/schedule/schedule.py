@@ -39,6 +39,7 @@ from aitc.schedule.prepare import prepare
 from aitc.schedule.select import Choice, Select, Table, choosing
 from aitc.schedule.steps import SCRATCH_TYPES, Block, Scheduled, StepPlanner, known_symbols, touched
 from aitc.schedule.storage import Storages
+from aitc.schedule.why import Fusions
 from aitc.targets.target import Target
 
 PLAN_VERSION = 1
@@ -63,13 +64,18 @@ def identifier(name: str) -> str:
     return free_name(text) if text[0].isalpha() else f"n{text}"
 
 
-def schedule(graph: Graph, target: Target, options: PlanOptions, table: Table | None = None) -> Plan:
-    """The plan of ``graph`` on ``target``. Changes the graph (copies are inserted). Raises AitcError when an op has no kernel."""
-    return schedule_with(graph, target, options, choosing(table), share=True)[0]
+def schedule(
+    graph: Graph, target: Target, options: PlanOptions, table: Table | None = None, why: Fusions | None = None
+) -> Plan:
+    """The plan of ``graph`` on ``target``; ``why`` gets what fusion did and did not do. Changes the graph (copies are inserted).
+
+    Raises AitcError when an op has no kernel.
+    """
+    return schedule_with(graph, target, options, choosing(table), share=True, why=why)[0]
 
 
 def schedule_with(
-    graph: Graph, target: Target, options: PlanOptions, select: Select, share: bool = False
+    graph: Graph, target: Target, options: PlanOptions, select: Select, share: bool = False, why: Fusions | None = None
 ) -> tuple[Plan, tuple[Choice, ...]]:
     """As ``schedule``, with the choice of each launch. Where ``select`` gives several for a group, there is a launch for each, one after
     another, and each computes the group: whichever of them runs, the model's results are the same. ``share``: small independent groups may
@@ -79,18 +85,21 @@ def schedule_with(
         target = replace(target, features=target.features | {"tf32"})
     storage = Storages()
     control = lower_control(graph)
-    block = _block(graph, target, select, storage, known_symbols(graph))
+    why = why or Fusions()
+    block = _block(graph, target, select, storage, known_symbols(graph), why)
+    why.groups = len(block.launches())
     if share:
         block.scheduled = bundle(block.scheduled, storage, target)
     planner = _Planner(block, target, options, storage, control)
+    why.launches = len(planner.scheduled)
     return planner.plan(), tuple(s.choice for s in planner.scheduled)
 
 
-def _block(graph: Graph, target: Target, select: Select, storage: Storages, known: set[str]) -> Block:
+def _block(graph: Graph, target: Target, select: Select, storage: Storages, known: set[str], why: Fusions) -> Block:
     """The groups of a graph and of the bodies in it; ``known`` are the symbols that have values before it runs."""
-    kernels = prepare(graph, storage, target)
+    kernels = prepare(graph, storage, target, why)
     defined = definitions(graph, known)
-    groups = form_groups(graph, kernels, storage, defined)
+    groups = form_groups(graph, kernels, storage, defined, why)
     scheduled = []
     for group in groups:
         name = kernels[group.anchor] if group.anchor is not None else "map"
@@ -98,7 +107,7 @@ def _block(graph: Graph, target: Target, select: Select, storage: Storages, know
         if isinstance(choices, No):
             raise AssertionError(f"{name} took {group.anchor!r} alone but not with its neighbours: {choices.reason}")
         bodies = group.anchor.bodies if group.anchor is not None else ()
-        inner = tuple(_block(b, target, select, storage, known | set(defined) | known_symbols(b)) for b in bodies)
+        inner = tuple(_block(b, target, select, storage, known | set(defined) | known_symbols(b), why) for b in bodies)
         for choice in choices:
             draft = KERNELS[name].build(group, choice.problem, choice.config, storage, target)
             scheduled.append(Scheduled(group, choice, draft, inner))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,11 +16,15 @@ from aitc.settings import Settings
 from .. import options as flags
 from ..render import Display
 
+if TYPE_CHECKING:
+    from aitc.pipeline import Result
+
 
 @click.command("show", short_help="print any stage as text, with statistics")
 @click.argument("model", type=flags.MODEL)
 @click.option("--stage", type=click.Choice(flags.STAGES[:7]), default="fuse", show_default=True, help="What to show.")
 @click.option("--statistics", is_flag=True, help="Counts alone: nodes by op and kind, launches, memory.")
+@click.option("--why", is_flag=True, help="With --stage schedule: launches after each fusion, and why pairs stay apart.")
 @click.option("--file", "wanted", default="", help="With --stage emit: print this generated file alone.")
 @click.option(
     "--resources",
@@ -33,6 +38,7 @@ def command(
     model: Path,
     stage: str,
     statistics: bool,
+    why: bool,
     wanted: str,
     resources: bool,
     as_json: bool,
@@ -45,9 +51,10 @@ def command(
     from aitc import describe
     from aitc.build.resources import resources_json, usage
     from aitc.pipeline import Options, compile
+    from aitc.schedule.why import text as fusion_text
 
-    if resources and stage != "schedule":
-        raise click.UsageError("--resources goes with --stage schedule")
+    if (resources or why) and stage != "schedule":
+        raise click.UsageError(f"--{'why' if why else 'resources'} goes with --stage schedule")
     tuning = given["tuning"] or Settings.read().tuning
     options = Options(stop_after="build" if resources else stage, **{**given, "tuning": Path(tuning) if tuning else None})
     with Display(quiet or not verbose, verbose) as display:
@@ -61,8 +68,13 @@ def command(
         used = usage(result.plan, result.resources)
         if resources:
             counts["resources"] = [resources_json(u) for u in used]
+    if why:
+        counts["fusion"] = _fusion(result)
     if as_json:
         print(json.dumps(counts, indent=2))
+        return int(Exit.OK)
+    if why:
+        sys.stdout.write(fusion_text(result.fusions, _merged(result), result.context.apart))
         return int(Exit.OK)
     if statistics:
         _print_counts(counts)
@@ -85,6 +97,22 @@ def command(
     else:
         sys.stdout.write(describe.graph_said(result.graph).texts()["txt"])
     return int(Exit.OK)
+
+
+def _merged(result: Result) -> int:
+    """Products that became part of another."""
+    return sum(ran.changes for ran in result.context.ran if ran.name == "merge_matmuls")
+
+
+def _fusion(result: Result) -> dict[str, Any]:
+    """What --json says of --why."""
+    from aitc.schedule.why import counts
+
+    apart = [*result.context.apart, *result.fusions.apart]
+    return {
+        "launches": [{"after": what, "launches": n, "what": more} for what, n, more in counts(result.fusions, _merged(result))],
+        "apart": [asdict(a) for a in apart],
+    }
 
 
 def _print_counts(counts: dict[str, Any], indent: str = "") -> None:

@@ -134,6 +134,14 @@ def test_bench(aitc: Aitc, built: Path) -> None:
     assert aitc("bench", "out", "--dim", "batch=77", cwd=built).code == Exit.RUNTIME
 
 
+def test_why(aitc: Aitc, small: Path) -> None:
+    said = aitc("show", small, "-t", "cpu", "--stage", "schedule", "--why").out
+    assert "3  a launch for each node" in said and "1  vertical" in said
+    answer = json.loads(aitc("show", small, "-t", "cpu", "--stage", "schedule", "--why", "--json").out)
+    assert [row["launches"] for row in answer["fusion"]["launches"]] == [3, 3, 3, 1, 1]
+    assert aitc("show", small, "--stage", "fuse", "--why").code == Exit.USAGE
+
+
 def test_tune(aitc: Aitc, built: Path, tmp_path: Path) -> None:
     cache = {"AITC_CACHE_DIR": str(tmp_path / "cache"), "AITC_ISA": "native"}
     flags = ("-t", "cpu", "--dim", "batch=2", "--seconds", "0", "--candidates", "2")
