@@ -254,17 +254,21 @@ class Graph:
     def sweep(self) -> int:
         """Removes nodes whose results nobody needs; returns how many."""
         live = {id(v) for v in self.outputs}
-        readers = any(node.op.name == "ReadDims" for node in self._nodes)
+        given = {s.name for v in self.inputs for d in v.shape for s in symbols(d)}
+        defined = {node: found for node in self._nodes if (found := _defined_by(node))}
+        for node, found in defined.items():
+            if node.op.name == "ReadDims":  # it reads what a node that it stands beside counted before it was lowered
+                given |= found
+        defined = {node: found if node.op.name == "ReadDims" else found - given for node, found in defined.items()}
         needed: set[str] = set()  # symbols of what is live, collected only where a node defines some
         removed = 0
         for node in reversed(list(self._nodes)):
-            defines = node.op.name == "ReadDims" and any(s.name in needed for d in node.attrs.dims for s in symbols(d))
-            if not defines and not any(o.users or id(o) in live for o in node.outputs):
+            if not defined.get(node, set()) & needed and not any(o.users or id(o) in live for o in node.outputs):
                 self.release(node)
                 del self._nodes[node]
                 removed += 1
                 continue
-            if readers:
+            if defined:
                 needed |= _symbols_of(node)
             for body in node.bodies:  # a body's output may be an outer value that no node reads
                 live.update(id(v) for v in body.captured)
@@ -290,6 +294,18 @@ class Graph:
                     done[node] = None
                     stack.pop()
         self._nodes = done
+
+
+def _defined_by(node: Node) -> set[str]:
+    """Names of the symbols that get their values when ``node`` runs: counts and sizes that only the data decides."""
+    if node.op.name == "ReadDims":
+        return {s.name for d in node.attrs.dims for s in symbols(d)}
+    if node.bodies:
+        read = [*node.inputs, *(v for body in node.bodies for v in body.captured)]
+        known = {s.name for v in read if v is not None for d in v.shape for s in symbols(d)}
+        return {s.name for v in node.outputs for d in v.shape for s in symbols(d)} - known
+    count = getattr(node.attrs, "count", 0)
+    return {s.name for s in symbols(count)} if isinstance(count, Sum) else set()
 
 
 def _symbols_of(node: Node) -> set[str]:
