@@ -7,7 +7,9 @@ import ctypes
 import json
 import os
 import pickle
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -450,6 +452,18 @@ def test_made_up_inputs_and_times(out: Path) -> None:
     assert result["inputs"][0]["shape"] == [5, 4]
     text = run(out / "hand", "--bench", "--iters", 3).stdout
     assert "latency of 3 runs, ms: p50" in text and "(made up)" in text
+
+
+def test_a_full_disk_leaves_no_half_file(out: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    done = run(out / "hand", "--output-dir", tmp_path / "y", code=7, preexec_fn=limit)
+    assert "cannot write" in done.stderr and "File too large" in done.stderr
+    assert list((tmp_path / "y").iterdir()) == []
 
 
 def test_an_equals_sign_in_a_path(out: Path, tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 // Reads and writes .npy files (versions 1 to 3), C-contiguous in memory.
 #pragma once
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -132,12 +135,16 @@ inline void write_npy(const std::string& path, const Array& array, int item_byte
   header += '\n';
   const char start[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, char(header.size() & 255), char(header.size() >> 8)};
   FILE* file = fopen(path.c_str(), "wb");
-  bool good = file != nullptr;
-  good = good && fwrite(start, 1, 10, file) == 10 && fwrite(header.data(), 1, header.size(), file) == header.size();
+  if (file == nullptr) throw Error(AITC_FILE_ERROR, format("cannot write %s: %s", path.c_str(), strerror(errno)));
+  bool good = fwrite(start, 1, 10, file) == 10 && fwrite(header.data(), 1, header.size(), file) == header.size();
   good = good && (array.data.empty() || fwrite(array.data.data(), 1, array.data.size(), file) == array.data.size());
-  const int problem = errno;
-  if (file != nullptr) good = fclose(file) == 0 && good;
-  if (!good) throw Error(AITC_FILE_ERROR, format("cannot write %s: %s", path.c_str(), strerror(problem)));
+  int problem = good ? 0 : errno;
+  if (fclose(file) != 0 && problem == 0) problem = errno;
+  if (problem != 0) {
+    struct stat status;
+    if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) remove(path.c_str());  // half a file misleads
+    throw Error(AITC_FILE_ERROR, format("cannot write %s: %s", path.c_str(), strerror(problem)));
+  }
 }
 
 }  // namespace aitc::host
