@@ -14,7 +14,7 @@ from aitc.kernels.conv_cpu import conv_sizes, input_struct, int_struct, strided_
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root, run_time_filter
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.gemm_cdna import MATRIX_TYPES
-from aitc.kernels.gemm_simt import accumulator_bytes
+from aitc.kernels.gemm_simt import accumulator_bytes, simt_tiles
 from aitc.kernels.gemm_sm80 import tensor_core_type
 from aitc.kernels.group import Group
 from aitc.kernels.sites import constant_array, store_functor
@@ -22,8 +22,6 @@ from aitc.kernels.tiles import (
     CDNA_FLOAT_TILES,
     CDNA_HALF_TILES,
     HALF_TILES,
-    SIMT_TILES,
-    SIMT_TILES_DOUBLE,
     TF32_TILES,
     CdnaTile,
     SimtTile,
@@ -243,7 +241,7 @@ class ConvSimt(k.Kernel):
         return readable(group, storage)
 
     def configs(self, problem: ConvProblem, target: Target) -> Sequence[SimtTile]:
-        return SIMT_TILES_DOUBLE if accumulator_bytes(problem.dtype) == 8 else SIMT_TILES
+        return simt_tiles(problem.dtype, target)
 
     def score_us(self, problem: ConvProblem, config: SimtTile, target: Target) -> float:
         acc = accumulator_bytes(problem.dtype)

@@ -18,6 +18,13 @@ def accumulator_bytes(dtype: str) -> int:
     return 8 if dtype in ("f64", "i64", "u64") else 4
 
 
+def simt_tiles(dtype: str, target: Target) -> Sequence[SimtTile]:
+    """The tiles that fit into a block's shared memory: 64 KiB on AMD's and on Turing, where the deepest does not."""
+    acc = accumulator_bytes(dtype)
+    tiles = SIMT_TILES_DOUBLE if acc == 8 else SIMT_TILES
+    return [t for t in tiles if t.smem_bytes(acc) <= target.smem_bytes]
+
+
 @k.register
 class GemmSimt(k.Kernel):
     name = "gemm_simt"
@@ -32,7 +39,7 @@ class GemmSimt(k.Kernel):
         return form if isinstance(form, k.No) else problem_of(form)
 
     def configs(self, problem: MatMulProblem, target: Target) -> Sequence[SimtTile]:
-        return SIMT_TILES_DOUBLE if accumulator_bytes(problem.dtype) == 8 else SIMT_TILES
+        return simt_tiles(problem.dtype, target)
 
     def score_us(self, problem: MatMulProblem, config: SimtTile, target: Target) -> float:
         acc = accumulator_bytes(problem.dtype)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from aitc.ir.dim import bounds
 from aitc.schedule.plan import Buffer, Plan, PointerArg, Space, TensorMapArg
+from aitc.targets.target import find_target
 
 
 class InvalidPlan(Exception):
@@ -13,8 +14,8 @@ class InvalidPlan(Exception):
 
 
 def check_plan(plan: Plan) -> Plan:
-    """Returns ``plan``. Raises InvalidPlan if buffers that live at the same time overlap, or something names what is
-    not there."""
+    """Returns ``plan``. Raises InvalidPlan if buffers that live at the same time overlap, something names what is not
+    there, or a launch wants more shared memory than a target has."""
     problems: list[str] = []
     buffers = {b.name: b for b in plan.buffers}
     kernels = {k.entry for k in plan.kernels}
@@ -25,7 +26,10 @@ def check_plan(plan: Plan) -> Plan:
         for p in (*plan.inputs, *plan.outputs)
         if p.buffer not in buffers
     ]
+    room = min((find_target(t).smem_bytes for t in plan.targets if plan.api != "cpu"), default=0)
     for i, launch in enumerate(plan.launches):
+        if launch.smem_bytes > room > 0:
+            problems.append(f"{launch.name} wants {launch.smem_bytes} bytes of shared memory, a block has {room}")
         if launch.entry not in kernels:
             problems.append(f"{launch.name} launches {launch.entry}, which is not there")
         for arg in launch.args:

@@ -75,3 +75,13 @@ def test_overlap_at_the_same_time_and_only_then() -> None:
     check_plan(replace(bare, buffers=(a, replace(b, offset=64))))
     with pytest.raises(InvalidPlan, match="behind the arena"):
         check_plan(replace(bare, buffers=(a, replace(b, offset=96))))
+
+
+@pytest.mark.parametrize(("target", "room"), [("mi250", 65536), ("h200", 232448)])
+def test_shared_memory_beyond_the_targets_is_refused(target: str, room: int) -> None:
+    api = "hip" if target == "mi250" else "cuda"
+    hand = scale_then_shift(api=api, target=target)
+    right = replace(hand, buffers=tuple(replace(b, last=len(hand.launches)) for b in hand.buffers))
+    assert check_plan(replace(right, launches=tuple(replace(x, smem_bytes=room) for x in right.launches)))
+    with pytest.raises(InvalidPlan, match=f"bytes of shared memory, a block has {room}"):
+        check_plan(replace(right, launches=tuple(replace(x, smem_bytes=room + 16) for x in right.launches)))
