@@ -33,7 +33,7 @@ from aitc.targets.target import Target, find_target
 
 RUNS = 3  # of the model in a pass, after one that is not counted
 SAMPLES = 60  # of a candidate are enough
-SLOWER = (1.5, 1.25, 1.12)  # times the fastest: beyond it a candidate drops out after the first, second, later rounds
+SLOWER = (2.5, 1.5, 1.25, 1.12)  # times the fastest: beyond it a candidate drops out after the first, second ... round
 WORTH = 0.98  # of the default's time: what is not faster than that does not replace it
 
 
@@ -81,11 +81,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The problems that were measured. ``before``: how many of the model's were measured in an earlier run."""
+    """The problems that were measured; ``others``: those with one configuration alone, for what was predicted of them.
+    ``before``: how many of the model's were measured in an earlier run."""
 
     target: Target
     device: str = ""
     problems: tuple[Problem, ...] = ()
+    others: tuple[Problem, ...] = ()
     before: int = 0
     passes: int = 0
     seconds: float = 0.0
@@ -115,6 +117,10 @@ class _Slot:
         """The lower quartile: other work on the machine only makes samples longer."""
         ordered = sorted(self.samples[candidate])
         return ordered[len(ordered) // 4] * 1e6
+
+    @property
+    def fastest(self) -> int:
+        return min((i for i, taken in enumerate(self.samples) if taken), key=self.us, default=0)
 
     def drop(self, factor: float) -> None:
         """Candidates slower than ``factor`` times the fastest go; the default stays while there is another."""
@@ -187,13 +193,16 @@ def _build_and_measure(
 ) -> Tuned:
     launch_of = {id(choice): n for n, choice in enumerate(choices)}
     slots = [
-        _Slot(s, [launch_of[id(c)] for c in s], [[] for _ in s], list(range(len(s)))) for s in select.slots if len(s) > 1
+        _Slot(s, [launch_of[id(c)] for c in s], [[] for _ in s], list(range(len(s))) if len(s) > 1 else [])
+        for s in select.slots
+        if id(s[0]) in launch_of  # what the host does is no launch
     ]
     progress.begin("build")
     begun = time.monotonic()
     built = build_plan(plan, emit(plan), folder, options, progress)
-    count = sum(len(s.choices) for s in slots)
-    progress.end("build", time.monotonic() - begun, f"{count} candidates for {len({s.choices[0].key for s in slots})} problems")
+    several = [s for s in slots if s.alive]
+    count = sum(len(s.choices) for s in several)
+    progress.end("build", time.monotonic() - begun, f"{count} candidates for {len({s.choices[0].key for s in several})} problems")
     progress.begin("measure")
     begun = time.monotonic()
     passes, most, interrupted = 0, max(len(s.choices) for s in slots), False  # a round is measured in any case
@@ -210,10 +219,11 @@ def _build_and_measure(
             interrupted = True
         device = instance.device_name
     problems = _problems(slots, select, known)
+    others = _problems(slots, select, known, alone=True)
     seconds = time.monotonic() - begun
     if not interrupted:
         progress.end("measure", seconds, f"{passes} passes; {_gained(problems)}")
-    return Tuned(find_target(plan.targets[0]), device, problems, 0, passes, seconds, interrupted)
+    return Tuned(find_target(plan.targets[0]), device, problems, others, 0, passes, seconds, interrupted)
 
 
 def _pass(instance: runtime.Model, inputs: Sequence[np.ndarray], slots: Sequence[_Slot], number: int) -> None:
@@ -221,16 +231,15 @@ def _pass(instance: runtime.Model, inputs: Sequence[np.ndarray], slots: Sequence
     chosen = [True] * len(instance.launches)
     taken: dict[int, list[float]] = {}
     for slot in slots:
-        one = slot.alive[number % len(slot.alive)] if slot.alive else slot.choices.index(min(slot.choices, key=lambda c: c.score_us))
+        one = slot.alive[number % len(slot.alive)] if slot.alive else slot.fastest
         for i, launch in enumerate(slot.launches):
             chosen[launch] = i == one
-        if slot.alive:
-            taken[slot.launches[one]] = slot.samples[one]
+        taken[slot.launches[one]] = slot.samples[one]
     seconds: dict[tuple[int, int], float] = defaultdict(float)
     for span in instance.profile(RUNS, 1, inputs, chosen):
         seconds[span.launch, span.run] += span.end - span.begin
     for (launch, _), sample in seconds.items():
-        if launch in taken:
+        if launch in taken:  # a loop's launch may not have run
             taken[launch].append(sample)
 
 
@@ -243,21 +252,21 @@ def _drop(slots: Sequence[_Slot]) -> None:
                 slot.alive = []
 
 
-def _problems(slots: Sequence[_Slot], select: Candidates, known: Mapping[str, Entry]) -> tuple[Problem, ...]:
-    """Those of which the default and another candidate have times, and all that was known of them before."""
+def _problems(
+    slots: Sequence[_Slot], select: Candidates, known: Mapping[str, Entry], alone: bool = False
+) -> tuple[Problem, ...]:
+    """Those of which the default and another candidate have times, and all that was known of them before; or, ``alone``,
+    those of which there is one configuration."""
     by_key: dict[str, list[_Slot]] = defaultdict(list)
     for slot in slots:
         by_key[slot.choices[0].key].append(slot)
     problems = []
     for key, places in by_key.items():
         first = places[0].choices
-        times = {
-            str(c.config): statistics.fmean(s.us(i) for s in places if s.samples[i])
-            for i, c in enumerate(first)
-            if any(s.samples[i] for s in places)
-        }
+        measured = [[s.us(i) for s in places if i < len(s.samples) and s.samples[i]] for i in range(len(first))]
+        times = {str(c.config): statistics.fmean(us) for c, us in zip(first, measured, strict=True) if us}
         default = str(first[0].config)
-        if default not in times or len(times) < 2:
+        if default not in times or (len(first) > 1) == alone or (not alone and len(times) < 2):
             continue
         old = known[key].times if key in known else {}
         scale = times[default] / old[default] if old.get(default) else 1.0  # the clock may be another today

@@ -11,7 +11,7 @@ from aitc.ir.graph import Node
 from aitc.kernels import kernel as k
 from aitc.kernels.convolution import ConvForm, ConvProblem, RunTimeFilter, conv_form, filter_root, run_time_filter
 from aitc.kernels.functor import Parameters, StorageOf
-from aitc.kernels.gemm_cpu import CPU_TILES, CpuTile, pack_panels
+from aitc.kernels.gemm_cpu import CPU_TILES, CpuTile, pack_panels, product_us
 from aitc.kernels.group import Group
 from aitc.kernels.sites import constant_array, member, store_functor
 from aitc.targets.target import Target
@@ -96,7 +96,7 @@ class ConvCpu(k.Kernel):
 
     def score_us(self, problem: ConvProblem, config: CpuTile, target: Target) -> float:
         flops = 2 * hint(problem.pixels) * problem.K * problem.group * problem.C * product(problem.window)
-        return target.launch_us + flops / target.tflops["fp32"] * 1e-6  # type: ignore[operator]
+        return product_us(hint(flops), target)
 
     def build(
         self, group: Group, problem: ConvProblem, config: CpuTile, storage: StorageOf, target: Target
