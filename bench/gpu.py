@@ -1,13 +1,14 @@
 """aitc beside PyTorch on this machine's GPU: eager, its CUDA graph, torch.compile and its CUDA graph, in one run.
 
-`python -m bench.gpu --models resnet50,bert_base,vit_b16 --batches 1,32 --budget 540`. Models are exported here (extra
-[models]) and nothing is downloaded. Figures are written after every row, so a run that is cut short loses one row.
+`python -m bench.gpu --budget 540` measures the rows of `SUITE`, `--row bert_base,batch=8,seq=128` others. Models are
+exported here (extra [models]) and nothing is downloaded. Figures are written after every row, and aitc's before the slow
+contenders are made ready, so that a run that is cut short keeps them; `--append` goes on where such a run ended.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,11 +18,11 @@ import torch
 
 from bench import measure, record
 from bench.product import compile_model, full_model
+from bench.suite import HALF_EXPORTS, SUITE, has_all, key_of, parse_row
 from bench.torch_side import CONTENDERS, TorchSide, events
 from models import catalog
 from models.inputs import make_inputs
 
-DEFAULT = ("resnet50", "bert_base", "vit_b16")
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -42,7 +43,7 @@ class Job:
     """One row to measure."""
 
     model: str
-    batch: int
+    dims: Mapping[str, int]
     precision: str
     target: str
     contenders: tuple[str, ...]
@@ -50,18 +51,37 @@ class Job:
     flags: tuple[str, ...]
     out: Path
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells rows apart."""
+        return self.model, self.precision, *sorted(self.dims.items())
 
-def bench_one(job: Job, budget: Budget) -> dict[str, object]:
-    """A row: latencies by contender, the floor, differences from float32 results, and what failed or was skipped."""
+    @property
+    def export(self) -> str:
+        """The type of the exported model's weights, inputs and outputs."""
+        return "float16" if self.model in HALF_EXPORTS and self.precision == "fp16" else "float32"
+
+
+def bench_one(job: Job, budget: Budget, keep: Callable[[Mapping[str, object]], object]) -> dict[str, object]:
+    """A row: latencies by contender, the floor, differences from float32 results, and what failed or was skipped.
+
+    `keep` is called with the row before PyTorch's contenders are made ready, with aitc's figures alone.
+    """
     architecture = catalog.find(job.model)
-    dims = {**architecture.dims("full"), "batch": job.batch}
+    dims = dict(job.dims)
     feed = make_inputs(architecture.inputs("full"), dims, seed=1)
     module = architecture.module("full")
+    start = time.monotonic()
+    path = full_model(job.model, job.export, module, **dims)
+    click.echo(f"  exported after {time.monotonic() - start:.0f} s", err=True)
+    module = module.float()
     tensors = {k: torch.from_numpy(v) for k, v in feed.items()}
+    if job.export == "float16":
+        feed = {k: v.astype(np.float16) if v.dtype == np.float32 else v for k, v in feed.items()}
     samplers: dict[str, measure.Sampler] = {}
     notes: dict[str, str] = {}
     differences: dict[str, float] = {}
-    row: dict[str, object] = {"model": job.model, "batch": job.batch, "dims": dims, "precision": job.precision}
+    row: dict[str, object] = {"model": job.model, "batch": dims["batch"], "dims": dims, "precision": job.precision}
 
     torch.backends.cudnn.allow_tf32 = False
     exact = [v.numpy() for v in TorchSide(module, tensors, torch.float32).outputs()]
@@ -83,8 +103,7 @@ def bench_one(job: Job, budget: Budget) -> dict[str, object]:
     def ours() -> measure.Sampler:
         import aitc
 
-        path = full_model(job.model, batch=job.batch)
-        folder = job.out / f"{job.model}-{job.batch}-{job.precision}"
+        folder = job.out / "-".join(map(str, (job.model, *dims.values(), job.precision)))
         limit = max(30.0, budget.left)
         compiled = compile_model(
             path, folder, job.target, "--precision", job.precision, "--no-verify", *job.flags, timeout=limit
@@ -96,10 +115,12 @@ def bench_one(job: Job, budget: Budget) -> dict[str, object]:
         arrays = list(feed.values())
         return lambda calls: network.bench(iters=calls, inputs=arrays)
 
+    row |= {"notes": notes, "difference": differences}
     attempt("aitc", ours)
+    keep(row | {"latency": measure.in_turns(samplers, job.calls)})
     for name in job.contenders:
         attempt(name, lambda name=name: events(side.call(name)))  # type: ignore[misc]
-    row |= {"latency": measure.in_turns(samplers, job.calls), "notes": notes, "difference": differences}
+    row |= {"latency": measure.in_turns(samplers, job.calls)}
     return row
 
 
@@ -126,8 +147,8 @@ def _difference(values: list[np.ndarray], exact: list[np.ndarray]) -> float:
 
 
 @click.command()
-@click.option("--models", default=",".join(DEFAULT), show_default=True, help="Names of the catalog, comma-separated.")
-@click.option("--batches", default="1,32", show_default=True)
+@click.option("--row", "texts", multiple=True, metavar="MODEL,DIM=N,...", help="A row to measure; SUITE's without any.")
+@click.option("--append", is_flag=True, help="Keep rows of the same commit and device, and measure what they lack.")
 @click.option("--precision", type=click.Choice(list(DTYPES)), default="fp16", show_default=True)
 @click.option("--target", help="Default: the GPU of this machine.")
 @click.option("--contenders", default=",".join(CONTENDERS), show_default=True, help="PyTorch's, comma-separated.")
@@ -138,8 +159,8 @@ def _difference(values: list[np.ndarray], exact: list[np.ndarray]) -> float:
 @click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("out/bench/gpu"), show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), help="Folder of the result; bench/results by default.")
 def main(
-    models: str,
-    batches: str,
+    texts: tuple[str, ...],
+    append: bool,
     precision: str,
     target: str | None,
     contenders: str,
@@ -157,19 +178,26 @@ def main(
         raise click.ClickException("there is no GPU that PyTorch sees")
     clock = Budget(budget)
     chosen = tuple(c for c in contenders.split(",") if c)
-    rows: list[dict[str, object]] = []
-    for model in models.split(","):
-        for batch in map(int, batches.split(",")):
-            if clock.left <= 0:
-                click.echo(f"{model} batch {batch}: skipped, no time left", err=True)
-                continue
-            click.echo(f"{model} batch {batch} {precision} ({clock.left:.0f} s left)", err=True)
-            job = Job(model, batch, precision, target or default_target(), chosen, calls, flags, out)
-            rows.append(bench_one(job, clock))
-            _say(rows[-1])
-            path = record.write(name, rows, torch.cuda.get_device_name(), results)
-            torch.cuda.empty_cache()
-    click.echo(path if rows else "nothing was measured", err=True)
+    device = torch.cuda.get_device_name()
+    rows = {key_of(row): row for row in (record.earlier(name, device, results) if append else ())}
+
+    def keep(row: Mapping[str, object]) -> Path:
+        rows[key_of(row)] = dict(row)
+        return record.write(name, list(rows.values()), device, results)
+
+    for text in texts or SUITE:
+        model, dims = parse_row(text)
+        job = Job(model, dims, precision, target or default_target(), chosen, calls, flags, out)
+        if has_all(rows.get(job.key), chosen):
+            continue
+        if clock.left <= 0:
+            click.echo(f"{text}: skipped, no time left", err=True)
+            continue
+        click.echo(f"{text} {precision} ({clock.left:.0f} s left)", err=True)
+        row = bench_one(job, clock, keep)
+        _say(row)
+        click.echo(keep(row), err=True)
+        torch.cuda.empty_cache()
 
 
 def _say(row: dict[str, object]) -> None:

@@ -59,8 +59,9 @@ def _panel(panel: Any, row: dict[str, Any]) -> None:
         panel.axvline(row["floor_ms"], color="black", linestyle="--", linewidth=1)
         panel.text(row["floor_ms"], len(entries) - 0.45, " floor", fontsize=7, va="bottom")
     panel.set_xlim(0, max(medians) * 1.18)
-    batch = row.get("batch", row.get("dims", {}).get("batch", 1))
-    panel.set_title(f"{row['model']}, batch {batch}, {row.get('precision', 'fp32')}", fontsize=9, loc="left", pad=10)
+    dims = row.get("dims") or {"batch": row.get("batch", 1)}
+    title = ", ".join([row["model"], *(f"{name} {size}" for name, size in dims.items()), row.get("precision", "fp32")])
+    panel.set_title(title, fontsize=9, loc="left", pad=10)
     panel.tick_params(labelsize=8)
     panel.set_xlabel("ms", fontsize=8)
     for side in ("top", "right"):

@@ -11,10 +11,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.record import ROOT
 from models import catalog
+
+if TYPE_CHECKING:
+    import torch
 
 MODELS = ROOT / "out" / "bench" / "models"
 
@@ -85,16 +88,20 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def full_model(name: str, **dims: int) -> Path:
-    """A catalog model at full size by the new exporter, static, made once per dims. Needs torch."""
+def full_model(name: str, dtype: str = "float32", module: torch.nn.Module | None = None, **dims: int) -> Path:
+    """A catalog model at full size by the new exporter, static, made once per type and dims. Needs torch.
+
+    `module`: the architecture's, on the CPU, where the caller has it; it is left in `dtype`.
+    """
     architecture = catalog.find(name)
     bound = {**architecture.dims("full"), **dims}
-    path = MODELS / f"{name}-{'-'.join(f'{k}{v}' for k, v in bound.items())}.onnx"
+    kind = "" if dtype == "float32" else f"-{dtype}"
+    path = MODELS / f"{name}{kind}-{'-'.join(f'{k}{v}' for k, v in bound.items())}.onnx"
     if not path.exists():
         from models.export import export
 
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
-        export(architecture, part, dims=bound)
+        export(architecture, part, dims=bound, dtype=dtype, module=module)
         part.replace(path)
     return path

@@ -19,8 +19,18 @@ ROOT = RESULTS.parent.parent
 Row = Mapping[str, object]
 
 
+def earlier(name: str, device: str, results: Path | None = None) -> list[dict[str, object]]:
+    """The rows that are there already, if they were measured at this commit on such a device; else none."""
+    path = (results or RESULTS) / f"{name}.json"
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text())
+    same = found["about"]["commit"] == commit() and found["about"]["device"] == device
+    return list(found["rows"]) if same else []
+
+
 def write(name: str, rows: Sequence[Row], device: str, results: Path | None = None) -> Path:
-    """Write `rows`, measured on `device`, and return the path. Rows of an earlier run with other keys stay out."""
+    """Write `rows`, measured on `device`, and return the path. What the file held before is gone (see `earlier`)."""
     folder = results or RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"

@@ -30,14 +30,16 @@ def export(
     opset: int | None = None,
     dtype: str = "float32",
     fold_norms: bool = True,
+    module: torch.nn.Module | None = None,
 ) -> None:
     """Write `path`. `dynamic` keeps the named dims symbolic; else they are `dims` over the typical ones.
 
     `dtype` is that of weights and floating-point inputs. `fold_norms=False` keeps BatchNormalization nodes, which both
     exporters else fold into convolutions (the old exporter only). Weights of more than a gigabyte go into a file beside
-    `path` (the old exporter: into one for each tensor, above two), since protobuf holds two.
+    `path` (the old exporter: into one for each tensor, above two), since protobuf holds two. `module` is the
+    architecture's, where it has been made already.
     """
-    model = architecture.module(size).to(getattr(torch, dtype))
+    model = (module or architecture.module(size)).to(getattr(torch, dtype))
     inputs = architecture.inputs(size)
     # An example with batch 1 would let torch.export specialise on 1, so a dynamic export is traced with 2.
     bound = {**architecture.dims(size), **({"batch": 2} if dynamic else {}), **(dims or {})}

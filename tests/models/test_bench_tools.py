@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-from bench import measure, record, scaling
+from bench import measure, plot, record, scaling, suite
 
 
 def test_summary_orders_samples() -> None:
@@ -58,3 +59,52 @@ def test_a_result_says_what_it_was_measured_with(tmp_path: Path, monkeypatch: py
     assert result["about"]["commit"] == "abc123" and result["about"]["device"] == "a processor"
     assert result["about"]["command"] == "python -m bench.cpu --calls 7"
     assert [p.name for p in tmp_path.iterdir()] == ["cpu.json"]
+
+
+def test_rows_of_the_suite_are_models_of_the_catalog_with_all_their_dims() -> None:
+    rows = [suite.parse_row(text) for text in suite.SUITE]
+    assert ("bert_base", {"batch": 8, "seq": 128}) in rows and ("sd15_unet", {"batch": 2}) in rows
+    assert len({(name, *dims.items()) for name, dims in rows}) == len(suite.SUITE)
+
+
+@pytest.mark.parametrize("text", ["resnet51", "resnet50,seq=128", "resnet50,batch=many"])
+def test_a_row_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        suite.parse_row(text)
+
+
+@pytest.mark.parametrize(
+    ("latency", "notes", "done"),
+    [
+        ({"aitc": {}, "eager": {}}, {}, True),
+        ({"aitc": {}}, {"eager": "RuntimeError: no"}, True),
+        ({"aitc": {}}, {"eager": "skipped: no time left"}, False),
+        ({"aitc": {}}, {}, False),
+    ],
+)
+def test_a_row_is_measured_again_only_for_what_it_lacks(
+    latency: dict[str, object], notes: dict[str, str], done: bool
+) -> None:
+    assert suite.has_all({"latency": latency, "notes": notes}, ["eager"]) is done
+    assert not suite.has_all(None, [])
+
+
+def test_rows_of_another_commit_or_device_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AITC_COMMIT", "abc123")
+    record.write("gpu", [{"model": "m"}], "a device", tmp_path)
+    assert record.earlier("gpu", "a device", tmp_path) == [{"model": "m"}]
+    assert record.earlier("gpu", "another", tmp_path) == [] == record.earlier("none", "a device", tmp_path)
+    monkeypatch.setenv("AITC_COMMIT", "def456")
+    assert record.earlier("gpu", "a device", tmp_path) == []
+
+
+def test_the_picture_has_a_panel_for_each_row(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra [models]")
+    figures = {"median_ms": 2.0, "p10_ms": 1.9, "p90_ms": 2.2}
+    rows = [
+        {"model": name, "dims": dims, "precision": "fp16", "floor_ms": 0.4, "latency": {"aitc": figures, "compile": figures}}
+        for name, dims in map(suite.parse_row, suite.SUITE)
+    ]
+    plot.draw({"about": {"device": "none", "commit": "abc", "date": "2026-01-01"}, "rows": rows}, tmp_path / "gpu.svg")
+    text = (tmp_path / "gpu.svg").read_text()
+    assert text.startswith("<?xml") and text.count("<g id=\"axes_") >= len(rows)
