@@ -66,10 +66,7 @@ def _candidates(
     for variable, below in variables:
         value = os.environ.get(variable)
         if value:
-            yield (
-                (os.path.join(value, below) if below else (shutil.which(value.split()[0]) or value)),
-                f"environment {variable}",
-            )
+            yield os.path.join(value, below) if below else _program(value), f"environment {variable}"
     on_path = shutil.which(name)
     if on_path:
         yield on_path, "PATH"
@@ -85,6 +82,15 @@ def _candidates(
                 yield str(file.locate()), "pip"
     for folder in folders:
         yield os.path.join(folder, name), folder
+
+
+LAUNCHERS = ("ccache", "sccache", "distcc")
+
+
+def _program(value: str) -> str:
+    """The compiler in the value of a variable such as CXX, which may hold a launcher before it and flags behind it."""
+    words = [w for w in value.split() if os.path.basename(w) not in LAUNCHERS]
+    return shutil.which(value) or (shutil.which(words[0]) if words else None) or value
 
 
 def _find(
@@ -239,6 +245,15 @@ def find_toolchain(
         device = tools["nvcc"] = find_nvcc(nvcc)
     elif api == "hip":
         device = tools["hipcc"] = find_hipcc(hipcc, arches)
+    orders = {"c++ compiler": "CXX", "cmake": "AITC_CMAKE", "ninja": "AITC_NINJA", "nvcc": "AITC_NVCC"}
+    ignored = []
+    for name, tool in tools.items():
+        variable, found_by = orders.get(name, ""), tool.origin if tool is not None else ""
+        if variable and os.environ.get(variable) and found_by not in ("flag", f"environment {variable}"):
+            message = f"{variable}={os.environ[variable]} is no {name} that runs"
+            ignored.append(Diagnostic("B01", message, stage="build", help=f"unset {variable}, or name another"))
+    if ignored:
+        raise AitcError(ignored, Exit.TOOLCHAIN)
     missing = [name for name, tool in tools.items() if tool is None]
     if missing:
         raise AitcError(

@@ -70,6 +70,27 @@ def test_a_flag_is_an_order(empty: Path) -> None:
     assert toolchain.find_cmake(str(empty / "no" / "cmake")) is None
 
 
+def test_so_is_a_variable_that_names_a_program(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, says in (("g++", "g++ 12.2.0"), ("cmake", "cmake version 3.25.1"), ("ninja", "1.11.1")):
+        program(empty / "path" / name, says)
+    assert toolchain.find_toolchain("cpu").cxx.origin == "PATH"
+    monkeypatch.setenv("CXX", "/no/such/g++")
+    monkeypatch.setenv("AITC_NINJA", str(empty))
+    with pytest.raises(AitcError) as e:
+        toolchain.find_toolchain("cpu")
+    assert e.value.exit_code is Exit.TOOLCHAIN and [d.code for d in e.value.diagnostics] == ["B01", "B01"]
+    assert "CXX=/no/such/g++ is no c++ compiler that runs" in str(e.value) and f"AITC_NINJA={empty}" in str(e.value)
+
+
+@pytest.mark.parametrize("value", ["g++", "ccache g++", "g++ -m64", "/usr/bin/sccache  g++ -O1"])
+def test_words_around_the_compiler(empty: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    mine = program(empty / "path" / "g++", "g++ 12.2.0")
+    program(empty / "path" / "ccache", "ccache 4.8")
+    monkeypatch.setenv("CXX", value)
+    found = toolchain.find_cxx()
+    assert found and (found.path, found.origin) == (str(mine), "environment CXX")
+
+
 def test_the_root_behind_a_wrapper_script(empty: Path) -> None:
     program(empty / "path" / "nvcc", "V13.0.88\n#$ _HERE_=/opt/cuda-13/bin")
     found = toolchain.find_nvcc()
