@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -76,6 +77,29 @@ def _target_for(api: str, arch: str) -> str:
         elif t.arch.isdigit() and best_arch < int(digits) <= int(arch) and int(digits) // 10 == int(arch) // 10:
             best, best_arch = t.name, int(digits)
     return best
+
+
+def drivers() -> dict[str, str]:
+    """Versions of what runs GPU code here, as far as they can be had without running anything: drivers, ROCm."""
+    found: dict[str, str] = {}
+    try:
+        version = ctypes.c_int()
+        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0:
+            found["cuda"] = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    except (OSError, AttributeError):
+        pass
+    for name, file, pattern in (
+        ("nvidia", "/proc/driver/nvidia/version", r"\b(\d+\.\d+(?:\.\d+)?)\b"),
+        ("amdgpu", "/sys/module/amdgpu/version", r"(\S+)"),
+        ("rocm", "/opt/rocm/.info/version", r"(\S+)"),
+    ):
+        try:
+            match = re.search(pattern, Path(file).read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            continue
+        if match:
+            found[name] = match.group(1)
+    return found
 
 
 def _cuda_devices() -> list[Device]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,53 +15,55 @@ from aitc.settings import Settings
 from .. import interrupt
 from .. import options as flags
 
+Dims = tuple[tuple[str, "int | tuple[int, int]"], ...]
+
 
 @click.command("bench", short_help="measure a binary's latency")
-@click.argument("output", type=click.Path(path_type=Path), default=Path("out"))
+@click.argument("outputs", metavar="[OUTPUT]...", type=click.Path(path_type=Path), nargs=-1)
 @click.option("--name", default="", help="Which model, where OUTPUT holds several.")
 @click.option("--iters", type=click.IntRange(min=1), default=100, show_default=True, help="Timed runs.")
 @click.option("--warmup", type=click.IntRange(min=0), default=10, show_default=True, help="Runs before, not timed.")
 @flags.dim_flag
 @click.option("--profile", is_flag=True, help="Also each launch: time, rates, share of floor, gap, ONNX nodes.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a profile that Perfetto opens into this file.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Write a file to send us, of one or more OUTPUTs: versions, device, verification, times; nothing of the models.",
+)
 @click.option("--device", type=int, help="Number of the GPU. Default: AITC_DEVICE, else 0.")
 @flags.json_flag
 def command(
-    output: Path,
+    outputs: tuple[Path, ...],
     name: str,
     iters: int,
     warmup: int,
-    dims: tuple[tuple[str, int | tuple[int, int]], ...],
+    dims: Dims,
     profile: bool,
     trace: Path | None,
+    report: Path | None,
     device: int | None,
     as_json: bool,
 ) -> int:
-    """Time the model in OUTPUT (the -o of compile) on random inputs: percentiles of the latency, and what each launch
-    takes of it.
+    """Time the model in OUTPUT (the -o of compile; default: out) on random inputs: percentiles of the latency, and what
+    each launch takes of it.
 
     The floor of a launch is the larger of its operations at the target's peak rate and its operands, each moved once,
     at the target's bandwidth (aitc/targets/*.toml).
     """
     from aitc import profile as profiles
-    from aitc.report import find_report
-    from aitc.verify.run import run_executable
 
-    _, report = find_report(output, name)
+    folders = outputs or (Path("out"),)
     number = Settings.read().device_index if device is None else device
-    call = [str(output.absolute() / report["name"]), "--bench", "--json", "--device", str(number)]
-    call += ["--iters", str(iters), "--warmup", str(warmup)]
-    known = {d["model_name"] for d in report["dims"]} | {d["name"] for d in report["dims"]}
-    for dim, size in dims:
-        if dim not in known or not isinstance(size, int):
-            what = f"{dim}={size}: bench needs one size" if dim in known else f"the model has no symbolic dim {dim!r}"
-            raise AitcError(Diagnostic("C02", what, help=f"dims: {', '.join(sorted(known)) or 'none'}"), Exit.USAGE)
-        call += ["--dim", f"{dim}={size}"]
-    if profile or trace:
-        call.append("--profile")
-    with interrupt.unwinding():
-        answer = json.loads(run_executable(call))
-    found = profiles.profile_of(answer, report) if profile or trace else None
+    flags_of_runs = ("--device", str(number), "--iters", str(iters), "--warmup", str(warmup))
+    if report is not None:
+        if profile or trace:
+            raise click.UsageError("--report has no --profile or --trace beside it: it holds the times of launches")
+        return _report(folders, name, dims, flags_of_runs, report, as_json)
+    if len(folders) > 1:
+        raise click.UsageError("several OUTPUTs go with --report alone")
+    about, answer = _run(folders[0], name, dims, [*flags_of_runs, *(["--profile"] if profile or trace else [])])
+    found = profiles.profile_of(answer, about) if profile or trace else None
     if found is not None:
         if trace is not None:
             trace.write_text(json.dumps(profiles.chrome_trace(found)) + "\n", encoding="utf-8")
@@ -80,4 +84,44 @@ def command(
             print(f"{key}: {value}")
     if profile and found is not None:
         print(profiles.table(found), end="")
+    return int(Exit.OK)
+
+
+def _run(folder: Path, name: str, dims: Dims, more: Sequence[str], strict: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The report of the model in ``folder``, and what its binary says of its times. Unless ``strict``, dims that it has not are
+    left out."""
+    from aitc.report import find_report
+    from aitc.verify.run import run_executable
+
+    _, report = find_report(folder, name)
+    call = [str(folder.absolute() / report["name"]), "--bench", "--json", *more]
+    known = {name: d["name"] for d in report["dims"] for name in (d["model_name"], d["name"])}
+    for dim, size in dims:
+        if dim not in known and not strict:
+            continue
+        if dim not in known or not isinstance(size, int):
+            what = f"{dim}={size}: bench needs one size" if dim in known else f"the model has no symbolic dim {dim!r}"
+            raise AitcError(Diagnostic("C02", what, help=f"dims: {', '.join(sorted(known)) or 'none'}"), Exit.USAGE)
+        call += ["--dim", f"{known[dim]}={size}"]
+    with interrupt.unwinding():
+        return report, json.loads(run_executable(call))
+
+
+def _report(folders: Sequence[Path], name: str, dims: Dims, runs: Sequence[str], file: Path, as_json: bool) -> int:
+    """Measures each model and writes the file for us."""
+    from aitc.field_report import field_report, line, model_report
+    from aitc.profile import profile_of
+
+    models = []
+    for folder in folders:
+        about, answer = _run(folder, name, dims, [*runs, "--profile"], strict=False)
+        models.append(model_report(about, answer, profile_of(answer, about)))
+        if not as_json:
+            print(line(models[-1]), flush=True)
+    content = field_report(models)
+    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        print(json.dumps({"ok": True, "exit": 0, **content}, indent=2))
+    else:
+        print(f"{file}: {len(models)} models; look through it, and attach it to an issue")
     return int(Exit.OK)

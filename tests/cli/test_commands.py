@@ -134,6 +134,25 @@ def test_bench(aitc: Aitc, built: Path) -> None:
     assert aitc("bench", "out", "--dim", "batch=77", cwd=built).code == Exit.RUNTIME
 
 
+def test_report(aitc: Aitc, built: Path, tmp_path: Path) -> None:
+    (tmp_path / "again").symlink_to(built / "out")
+    file = tmp_path / "report.json"
+    done = aitc("bench", built / "out", tmp_path / "again", "--report", file, "--iters", "3", "--dim", "batch=3")
+    assert done.code == 0 and done.out.count("verification passed, max rel ") == 2
+    text = file.read_text()
+    report = json.loads(text)
+    first, second = report["models"]
+    assert first["verification"]["status"] == "passed" and first["verification"]["outputs"][0]["ok"] is True
+    assert first["model"] == second["model"] == json.loads((built / "out" / "small.json").read_text())["digests"]["model"]
+    assert first["launches"][0]["kernel"] == "gemm_cpu" and first["latency_ms"]["p50"] > 0 and not first["emulated"]
+    assert report["toolchain"]["c++"] and report["aitc"]
+    private = ("small", "product", "clamp", "batch", str(tmp_path), str(built))
+    assert not [word for word in private if word in text], "nothing of the model, and no path"
+    assert aitc("bench", built / "out", built / "out").code == Exit.USAGE
+    assert aitc("bench", built / "out", "--report", file, "--profile").code == Exit.USAGE
+    assert aitc("bench", built / "out", "--report", tmp_path / "none" / "x.json", "--iters", "1").code == Exit.IO
+
+
 def test_why(aitc: Aitc, small: Path) -> None:
     said = aitc("show", small, "-t", "cpu", "--stage", "schedule", "--why").out
     assert "3  a launch for each node" in said and "1  vertical" in said

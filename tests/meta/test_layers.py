@@ -26,6 +26,7 @@ LAYERS = (
     ("progress", "report", "describe"),
     ("pipeline",),
     ("profile", "tune"),
+    ("field_report",),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 WITHIN = {("report", "progress"), ("describe", "progress"), ("describe", "report")}  # the last row but one, in order
