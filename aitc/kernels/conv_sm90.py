@@ -35,7 +35,7 @@ class ConvSm90Problem(ConvProblem):
 
     @property
     def k_blocks(self) -> int:
-        return self.window[1] * self.window[2] * -(-self.C * (4 if self.dtype == "f32" else 2) // sm90.BLOCK_BYTES)
+        return self.window[1] * self.window[2] * -(-self.C * sm90.elem_bytes(self.dtype) // sm90.BLOCK_BYTES)
 
 
 def pixel_stride(form: ConvForm) -> Dim | None:
@@ -121,7 +121,7 @@ class ConvSm90(ProductSm90):
         M = hint(p.pixels)
         inputs = hint(product((p.N, *p.input)))
         depth = p.C * p.window[1] * p.window[2]
-        traffic = (4.0 if p.dtype == "f32" else 2.0) * (inputs * p.C + M * p.K * 1.3 + depth * p.K)
+        traffic = sm90.elem_bytes(p.dtype) * (inputs * p.C + M * p.K * 1.3 + depth * p.K)
         return sm90.Extent(1, M, p.K, p.k_blocks, traffic, True)
 
     def work(self, group: Group, storage: StorageOf) -> Work:

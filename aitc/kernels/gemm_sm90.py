@@ -68,7 +68,7 @@ class GemmSm90(ProductSm90):
     name = "gemm_sm90"
     anchors = frozenset({"MatMul"})
     priority = 20
-    doc = "matrix products on Hopper: operands by TMA, wgmma, persistent or split among clusters; fp16, bf16, TF32"
+    doc = "matrix products on Hopper: operands by TMA, wgmma, persistent or split among clusters; fp16, bf16, TF32, float8"
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> Sm90Problem | k.No:
         assert group.anchor is not None
@@ -105,7 +105,7 @@ class GemmSm90(ProductSm90):
     def extent(self, problem: Sm90Problem) -> sm90.Extent:
         batch, M, N, K = sm90.hinted(problem.batch, problem.M, problem.N, problem.K)
         shared = 1 if problem.constant else batch
-        size = 4 if problem.dtype == "f32" else 2
+        size = sm90.elem_bytes(problem.dtype)
         traffic = float(size * (batch * M * K + shared * K * N + batch * M * N))
         return sm90.Extent(batch, M, N, -(-K * size // sm90.BLOCK_BYTES), traffic, problem.constant)
 

@@ -28,12 +28,14 @@ PARAMETER_BYTES = 4000
 
 
 def operand_reason(group: Group, target: Target) -> str:
-    """Why wgmma does not multiply the two operands of the anchor; "" if it does: fp16, bf16, and fp32 where TF32 was asked for."""
+    """Why wgmma does not multiply the two operands of the anchor; "" if it does: fp16, bf16, float8 (to sums in float), fp32 where TF32 was asked for."""
     assert group.anchor is not None
     kinds = {v.type.dtype.name for v in group.anchor.inputs if v is not None}
     if kinds in ({"f16"}, {"bf16"}) or (kinds == {"f32"} and "tf32" in target.features):
         return ""
-    return "wgmma takes two operands of fp16, bf16 or, with --precision tf32, fp32"
+    if kinds in ({"f8e4m3fn"}, {"f8e5m2"}) and "fp8" in target.features and group.anchor.output.type.dtype.name == "f32":
+        return ""
+    return "wgmma takes two operands of fp16, bf16, float8 or, with --precision tf32, fp32"
 
 
 def product_configs(dtype: str, dense: bool, staged: bool, rows: int | None, target: Target) -> list[Config]:
@@ -42,6 +44,8 @@ def product_configs(dtype: str, dense: bool, staged: bool, rows: int | None, tar
     tiles: Sequence[sm90.Sm90Tile] = (*sm90.TILES, *(sm90.DENSE_TILES if dense else ()))
     if dtype == "f32":  # results of 32 bits are never dense: the widest epilogue would spill registers
         tiles = [t for t in tiles if not (t.ping_pong and t.BN > 128)]
+    if sm90.elem_bytes(dtype) == 1:  # the sums of a K-block are registers of their own
+        tiles = [t for t in tiles if (t.BM if t.ping_pong else t.BM // t.groups) * t.BN <= 8192]
     if staged:
         tiles = sm90.staged_tiles(tiles, target.smem_bytes)
     every: list[Config] = [*tiles, *splits]

@@ -234,6 +234,11 @@ def result_map(parameter: str, m: Matrix, batch: Symbol, M: Dim, N: Dim, batches
 BLOCK_BYTES = 128
 """Of a row in a K-block: 64 elements of 16 bits, 32 floats."""
 
+def elem_bytes(dtype: str) -> int:
+    """Of an operand of wgmma: f16, bf16, f32 or a float8."""
+    return {"f32": 4, "f16": 2, "bf16": 2}.get(dtype, 1)
+
+
 MAP = "AITC_GRID_CONSTANT CUtensorMap {}"
 
 

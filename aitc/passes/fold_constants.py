@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from aitc.ir import content
@@ -11,6 +13,7 @@ from aitc.ir.interpret import InterpretError, evaluate
 from aitc.ir.match import uses_symbols
 from aitc.ir.op import Kind
 from aitc.passes.base import Context, graphs, register
+from aitc.passes.quantize_products import may_be_multiplied, wanted
 
 SMALL_BYTES = 1 << 16  # results of up to this size are folded whatever their inputs were
 _NEVER = frozenset({Kind.SOURCE, Kind.CONTROL, Kind.RECURRENT, Kind.ATTENTION})
@@ -20,13 +23,18 @@ _SMALL_SOURCES = frozenset({"Range", "Fill", "Dims", "EyeLike"})
 @register
 def run(graph: Graph, context: Context) -> int:
     """Folds nodes whose inputs are all constant, unless the result is larger than what it is made of (a big Expand stays a view)."""
-    return sum(_fold(g) for g in graphs(graph))
+    keep = may_be_multiplied if wanted(context) else _nothing
+    return sum(_fold(g, keep) for g in graphs(graph))
 
 
-def _fold(graph: Graph) -> int:
+def _nothing(node: Node) -> bool:
+    return False
+
+
+def _fold(graph: Graph, keep: Callable[[Node], bool]) -> int:
     folded = 0
     for node in graph.nodes:
-        if not _foldable(node):
+        if not _foldable(node) or keep(node):
             continue
         try:
             results = (

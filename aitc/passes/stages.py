@@ -36,6 +36,8 @@ def layout(graph: Graph, context: Context) -> None:
     """Every value has its precision and its storage order."""
     if run_passes(graph, context, ("choose_precision",)):
         simplify(graph, context)
+    if run_passes(graph, context, ("quantize_products",)):
+        simplify(graph, context)
     if run_passes(graph, context, ("reshape_convs",)):
         simplify(graph, context)
     run_passes(graph, context, ("choose_layout",))

@@ -132,12 +132,14 @@ def gemm(
     returns = returns and not split
     staged = isinstance(tile, Sm90Tile) and tile.staged
     out_dtype = out_dtype or dtype
-    ct, co = CTYPES[dtype], CTYPES[out_dtype]
+    side = dtype if SIZES[dtype] > 1 else out_dtype  # of bias and residual
+    ct, co, cs = CTYPES[dtype], CTYPES[out_dtype], CTYPES[side]
     if light:
         a, b, bias = zeros(batch, M, K), zeros(1 if shared_b else batch, K, N), zeros(N)
     else:
-        a, b, bias = (rounded(rng.standard_normal(s), dtype) for s in ((batch, M, K), (1 if shared_b else batch, K, N), (N,)))
-    residual = zeros(batch, M, N) if light or not staged else rounded(rng.standard_normal((batch, M, N)), dtype)
+        a, b = (rounded(rng.standard_normal(s), dtype) for s in ((batch, M, K), (1 if shared_b else batch, K, N)))
+        bias = rounded(rng.standard_normal(N), side)
+    residual = zeros(batch, M, N) if light or not staged else rounded(rng.standard_normal((batch, M, N)), side)
     expected = zeros(batch, M, N) if light else np.matmul(rounded_operand(a, dtype), rounded_operand(b, dtype)) + bias + residual
 
     def lay(x: np.ndarray, transpose: bool) -> tuple[np.ndarray, int]:
@@ -151,7 +153,7 @@ def gemm(
     a_flat, a_lead = lay(a, majors[0] == "M")
     b_flat, b_lead = lay(b, majors[1] == "K")
     map_a, map_b = operand_maps(tile, M, N, K, batch, (a_lead, b_lead), majors, shared_b, dtype)
-    map_s = Map(0, of=4, dtype=dtype, sizes=(N, M, batch), strides=(N * 2, M * N * 2), box=(64, 16, 1))
+    map_s = Map(0, of=4, dtype=side, sizes=(N, M, batch), strides=(N * 2, M * N * 2), box=(64, 16, 1))
     map_d = Map(0, of=3, dtype=out_dtype, sizes=(N, M, batch), strides=(N * 2, M * N * 2), box=(64, 16, 1))
     kind = {True: "true", False: "false"}
     makes = [f"MatrixSm90<{ct}, {kind[majors[n] != 'K']}, {kind[batch > 1 and not (n == 1 and shared_b)]}, {kind[n == 1]}>{{&map_{'ab'[n]}}}" for n in (0, 1)]
@@ -172,8 +174,8 @@ struct Shape {{
 struct Store {{
   static constexpr int width = {width};
   {f'using result = {co};' if returns else ''}
-  {f'using staged = {ct};' if staged else ''}
-  const {ct}* bias;
+  {f'using staged = {cs};' if staged else ''}
+  const {cs}* bias;
   {co}* y;
   template <int V> AITC_FN void operator()(int batch, int64_t row, int64_t col, const float (&acc)[V]{element}) const {{
     const auto b = load<V>(bias + col);
@@ -187,7 +189,7 @@ struct Store {{
   }}
 }};
 static_assert({tile.text}::threads == {tile.threads} && {tile.text}::smem_bytes == {tile.smem_bytes}, "threads and shared memory");
-AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {ct}* bias, {co}* y, const {ct}* residual,
+AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {cs}* bias, {co}* y, const {cs}* residual,
     AITC_GRID_CONSTANT CUtensorMap map_a, AITC_GRID_CONSTANT CUtensorMap map_b, AITC_GRID_CONSTANT CUtensorMap map_d, AITC_GRID_CONSTANT CUtensorMap map_s, int64_t M, int64_t N, int64_t K) {{
   {'gemm_split_sm90' if split else 'gemm_sm90'}<{tile.text}>(Shape{{{'M, N, K' if dynamic else ''}}}, {makes[0]}, {makes[1]}, Store{{bias, y}}{'' if split else ', map_d, map_s'});
 }}
@@ -200,7 +202,7 @@ AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* 
         threads=tile.threads,
         smem_bytes=tile.smem_bytes,
         arguments=(
-            Input(a_flat, dtype), Input(b_flat, dtype), Input(bias, dtype), Output(expected, out_dtype), Input(residual, dtype), map_a, map_b,
+            Input(a_flat, dtype), Input(b_flat, dtype), Input(bias, side), Output(expected, out_dtype), Input(residual, side), map_a, map_b,
             map_d if returns else map_a, map_s if staged else map_a, Scalar(M, "i64"), Scalar(N, "i64"), Scalar(K, "i64"),
         ),  # fmt: skip
         warp=32,
@@ -256,4 +258,9 @@ def cases() -> Iterator[Problem]:
         tag = "split" if isinstance(t, SplitTile) else "ping" if t.ping_pong else "together"
         yield gemm(f"gemm_sm90 f32 {tag} {t.BM}x{t.BN} tails", t, t.BM + 9, t.BN + 24, 32 * 5 + 4, "f32", returns=False, pad=4, units=2)
         yield gemm(f"gemm_sm90 f32 {tag} {t.BM}x{t.BN} batch", t, 72, 77, 100, "f32", batch=2, returns=False, dynamic=True, units=2)
+    for dtype in ("e4m3", "e5m2"):
+        for t in (Sm90Tile(128, 128, 4), Sm90Tile(64, 64, 6), Sm90Tile(128, 64, 4, 2, 1, True), SplitTile(64, 64, 4, 4), SplitTile(64, 64, 4, 2)):
+            tag = "split" if isinstance(t, SplitTile) else "ping" if t.ping_pong else "together"
+            yield gemm(f"gemm_sm90 {dtype} {tag} {t.BM}x{t.BN} tails", t, t.BM + 9, t.BN + 24, 128 * 5 + 16, dtype, out_dtype="f16", pad=16, units=2)
+        yield gemm(f"gemm_sm90 {dtype} floats", Sm90Tile(128, 64, 4), 130, 77, 96, dtype, out_dtype="f32", batch=2, returns=False, dynamic=True)
     yield gemm("gemm_sm90 float results", Sm90Tile(128, 64, 3), 130, 100, 96, out_dtype="f32", returns=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 
 CTYPES = {
@@ -17,8 +18,10 @@ CTYPES = {
     "i32": "int",
     "i64": "int64_t",
     "bool": "bool",
+    "e4m3": "float8_e4m3_t",
+    "e5m2": "float8_e5m2_t",
 }
-SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i8": 1, "u8": 1, "i32": 4, "i64": 8, "bool": 1}
+SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i8": 1, "u8": 1, "i32": 4, "i64": 8, "bool": 1, "e4m3": 1, "e5m2": 1}
 _NUMPY = {
     "f16": np.float16,
     "f32": np.float32,
@@ -29,13 +32,16 @@ _NUMPY = {
     "i64": np.int64,
     "bool": np.bool_,
 }
+_FLOAT8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 TOLERANCE = {"f16": 1e-3, "bf16": 8e-3, "f32": 2e-5, "f64": 1e-12}
 """Greatest |result - expected| / (|expected| + rms(expected)) by the type of the result."""
 
 
 def encode(values: np.ndarray, dtype: str) -> np.ndarray:
-    """The stored form of `values`, one-dimensional (bfloat16 as uint16)."""
+    """The stored form of `values`, one-dimensional (bfloat16 as uint16, float8 as uint8)."""
     flat = np.ascontiguousarray(values).reshape(-1)
+    if dtype in _FLOAT8:
+        return flat.astype(_FLOAT8[dtype]).view(np.uint8)
     if dtype != "bf16":
         return flat.astype(_NUMPY[dtype])
     bits = flat.astype(np.float32).view(np.uint32)
@@ -47,6 +53,8 @@ def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
     """Stored elements as float64 (integers and bool: as they are)."""
     if dtype == "bf16":
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if dtype in _FLOAT8:
+        return stored.view(_FLOAT8[dtype]).astype(np.float64)
     return stored.astype(np.float64) if dtype in ("f16", "f32", "f64") else stored
 
 
@@ -129,7 +137,7 @@ MAP_TYPES = {"f16": 6, "bf16": 9, "f32": 7, "tf32": 11, "e4m3": 0, "e5m2": 0}
 
 def map_bytes(m: Map) -> int:
     """Of an element."""
-    return {"e4m3": 1, "e5m2": 1, "tf32": 4}.get(m.dtype) or SIZES[m.dtype]
+    return 4 if m.dtype == "tf32" else SIZES[m.dtype]
 
 
 def operand_map_type(dtype: str) -> str:

@@ -96,7 +96,7 @@ def main() -> int:
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = False
         for race in races:
-            torch.backends.cuda.matmul.allow_tf32 = "sm80 f32" in race.name
+            torch.backends.cuda.matmul.allow_tf32 = "sm80 f32" in race.name or "tf32" in race.name
             built = [cubins[c.digest] for c in race.candidates]
             if any(isinstance(c, str) for c in built):
                 continue

@@ -17,7 +17,7 @@ from .problem import Output, Problem, initial_bytes, judge
 
 PICK = {
     "gemm_sm80": 13,
-    "gemm_sm90": 19,
+    "gemm_sm90": 16,
     "grouped_sm90": 4,
     "conv_sm90": 7,
     "attention_sm90": 8,

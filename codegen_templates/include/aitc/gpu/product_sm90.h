@@ -40,6 +40,8 @@ template <int BM_, int BN_, int Stages, int ClusterM = 1, int ClusterN = 1, bool
 };
 
 template <class T> constexpr int block_elems = 128 / int(sizeof(T));
+// Of float8 the instruction keeps some 14 bits of a sum: each K-block is summed apart, and added to the others in float.
+template <class T> constexpr bool sums_apart = sizeof(T) == 1;
 
 // The blocks that work on a product: all of the launch, or (one launch for several products) `blocks` of them from block `first` on; both multiples of the cluster.
 struct AllBlocks {
@@ -268,19 +270,35 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
         const uint32_t at_a = tiles_a + ring.stage * Tile::bytes_a + group_row * 128, at_b = tiles_b + ring.stage * Tile::bytes_b;
         const uint64_t a = SourceA::transposed ? matrix_descriptor_transposed(at_a, 8192) : matrix_descriptor(at_a);
         const uint64_t b = SourceB::transposed ? matrix_descriptor_transposed(at_b, 8192) : matrix_descriptor(at_b);
-        wgmma_fence();
-        AITC_UNROLL
-        for (int kk = 0; kk < 4; ++kk)
+        const auto multiply = [&](float(&to)[Tile::WM / 64][BN / 2], int keep) {
+          wgmma_fence();
+          AITC_UNROLL
+          for (int kk = 0; kk < 4; ++kk)
+            AITC_UNROLL
+            for (int i = 0; i < Tile::WM / 64; ++i)
+              wgmma<T, BN, SourceA::transposed, SourceB::transposed>(to[i], a + (SourceA::transposed ? 128 : 2) * kk + 512 * i, b + (SourceB::transposed ? 128 : 2) * kk, keep | kk);
+          wgmma_commit();
+        };
+        if constexpr (sums_apart<T>) {
+          float part[Tile::WM / 64][BN / 2];
+          multiply(part, 0);
+          wgmma_wait_all(part);
+          release(ring.stage);
           AITC_UNROLL
           for (int i = 0; i < Tile::WM / 64; ++i)
-            wgmma<T, BN, SourceA::transposed, SourceB::transposed>(acc[i], a + (SourceA::transposed ? 128 : 2) * kk + 512 * i, b + (SourceB::transposed ? 128 : 2) * kk, k | kk);
-        wgmma_commit();
-        wgmma_wait<1>();  // the products of the stage before are done
-        if (k > 0) release(before);
+            AITC_UNROLL
+            for (int j = 0; j < BN / 2; ++j) acc[i][j] = k == 0 ? part[i][j] : acc[i][j] + part[i][j];
+        } else {
+          multiply(acc, k);
+          wgmma_wait<1>();  // the products of the stage before are done
+          if (k > 0) release(before);
+        }
       }
       if (Tile::ping_pong && lane == 0) barrier_arrive(turns + 8 * (group ^ 1));
-      wgmma_wait_all(acc);
-      release(ring.stage == 0 ? Stages - 1 : ring.stage - 1);
+      if constexpr (!sums_apart<T>) {
+        wgmma_wait_all(acc);
+        release(ring.stage == 0 ? Stages - 1 : ring.stage - 1);
+      }
       if (staged) barrier_wait(loaded, loaded_parity), loaded_parity ^= 1;
       AITC_UNROLL
       for (int p = 0; p < Patches; ++p) {

@@ -74,15 +74,27 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
       const uint32_t at_a = tiles_a + ring.stage * Tile::bytes_a + warp / 4 * 8192, at_b = tiles_b + ring.stage * Tile::bytes_b;
       const uint64_t a = SourceA::transposed ? matrix_descriptor_transposed(at_a, 8192) : matrix_descriptor(at_a);
       const uint64_t b = SourceB::transposed ? matrix_descriptor_transposed(at_b, 8192) : matrix_descriptor(at_b);
-      wgmma_fence();
-      AITC_UNROLL
-      for (int kk = 0; kk < 4; ++kk)
-        wgmma<T, BN, SourceA::transposed, SourceB::transposed>(acc[0], a + (SourceA::transposed ? 128 : 2) * kk, b + (SourceB::transposed ? 128 : 2) * kk, k | kk);
-      wgmma_commit();
-      wgmma_wait<1>();
-      if (k > 0 && lane == 0) barrier_arrive(empty + 8 * before);
+      const auto multiply = [&](float(&to)[1][BN / 2], int keep) {
+        wgmma_fence();
+        AITC_UNROLL
+        for (int kk = 0; kk < 4; ++kk)
+          wgmma<T, BN, SourceA::transposed, SourceB::transposed>(to[0], a + (SourceA::transposed ? 128 : 2) * kk, b + (SourceB::transposed ? 128 : 2) * kk, keep | kk);
+        wgmma_commit();
+      };
+      if constexpr (sums_apart<T>) {
+        float part[1][BN / 2];
+        multiply(part, 0);
+        wgmma_wait_all(part);
+        if (lane == 0) barrier_arrive(empty + 8 * ring.stage);
+        AITC_UNROLL
+        for (int j = 0; j < BN / 2; ++j) acc[0][j] = k == 0 ? part[0][j] : acc[0][j] + part[0][j];
+      } else {
+        multiply(acc, k);
+        wgmma_wait<1>();
+        if (k > 0 && lane == 0) barrier_arrive(empty + 8 * before);
+      }
     }
-    wgmma_wait_all(acc);
+    if constexpr (!sums_apart<T>) wgmma_wait_all(acc);
   }
 
   if (Split > 1) cluster_wait();  // every block of the cluster runs
