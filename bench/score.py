@@ -6,14 +6,17 @@ which measures every candidate in the model; nothing is put into a table. Needs 
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from aitc.pipeline import Options, load_all
+from aitc.schedule.table import merge_into
 from aitc.tune import Problem, TuneOptions, tune
 from bench import record
 from bench.product import full_model
@@ -63,6 +66,11 @@ def judge(problems: Sequence[Problem], others: Sequence[Problem]) -> dict[str, o
     }
 
 
+def threads() -> int:
+    """How many threads cpu kernels run in, as thread_pool.h decides it."""
+    return int(os.environ.get("AITC_NUM_THREADS") or len(os.sched_getaffinity(0)))
+
+
 @click.command()
 @click.option("--models", default=",".join(DEFAULT), show_default=True, help="Names of the catalog, comma-separated.")
 @click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="An ONNX file instead; repeatable.")
@@ -70,6 +78,8 @@ def judge(problems: Sequence[Problem], others: Sequence[Problem]) -> dict[str, o
 @click.option("--precision", default="model", show_default=True)
 @click.option("--seconds", default=30.0, show_default=True, help="Of measuring, for each model.")
 @click.option("--candidates", default=24, show_default=True, help="Of each problem at most.")
+@click.option("--table", type=click.Path(path_type=Path), help="Merge what was measured into this tuning table, too.")
+@click.option("--budget", default=0.0, help="Seconds in all: no model is begun after them. 0: no end.")
 @click.option("--jobs", default=0, help="Compilers at once. Default: processors, bounded by memory.")
 @click.option("--results", type=click.Path(path_type=Path), help="Folder of the result; bench/results by default.")
 def main(
@@ -79,6 +89,8 @@ def main(
     precision: str,
     seconds: float,
     candidates: int,
+    table: Path | None,
+    budget: float,
     jobs: int,
     results: Path | None,
 ) -> None:
@@ -86,10 +98,16 @@ def main(
     load_all(verifying=False)
     rows: list[dict[str, object]] = []
     device = record.cpu_name()
+    begun = time.monotonic()
     for path in files or tuple(full_model(name) for name in models.split(",")):
+        if budget and time.monotonic() - begun > budget:
+            click.echo(f"{path.stem}: not begun, the budget is used up")
+            continue
         with tempfile.TemporaryDirectory(prefix="aitc-score-") as folder:
             how = TuneOptions(seconds, candidates, again=True, table=Path(folder) / "table.json", use_table=False)
             tuned = tune(path, Options(targets=(target,), precision=precision, jobs=jobs), how)
+        if table is not None:
+            merge_into(table, [p.entry() for p in tuned.problems])
         found = judge(tuned.problems, tuned.others)
         device = tuned.device if target != "cpu" else device
         rows.append(
@@ -97,6 +115,7 @@ def main(
                 "model": path.stem,
                 "target": tuned.target.name,
                 "precision": precision,
+                **({"threads": threads()} if target == "cpu" else {}),
                 "passes": tuned.passes,
                 **found,
                 "details": [detail(p) for p in (*tuned.problems, *tuned.others)],
