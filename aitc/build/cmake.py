@@ -39,6 +39,7 @@ class BuildOptions:
     isas: tuple[str, ...] = ()
     keep_build: Path | None = None  # a folder for CMake's build tree, for those who want to look into it
     use_cache: bool = True
+    device_flags: tuple[str, ...] = ()  # more of them for nvcc or hipcc
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def resources_of(plan: Plan, tree: Path, log: str) -> tuple[Resources, ...]:
 
 def _project_key(files: Mapping[str, str], toolchain: Toolchain, options: BuildOptions) -> str:
     figures = ",".join(f.name for f in fields(Resources))  # are kept, too
-    digest = hashlib.sha256(f"{toolchain.identity} {toolchain.cmake.version} {options.isas} {figures}".encode())
+    digest = hashlib.sha256(f"{toolchain.identity} {toolchain.cmake.version} {options.isas} {options.device_flags} {figures}".encode())
     for path, text in sorted(files.items()):
         digest.update(f"{path}\0{len(text)}\0{text}".encode())
     return digest.hexdigest()
@@ -192,12 +193,14 @@ def configure_arguments(toolchain: Toolchain, options: BuildOptions, launcher: b
         arguments.append(f"-DAITC_LAUNCHER={sys.executable};-I;-S;{cache.__file__}")
     if toolchain.api == "cuda" and toolchain.device:
         arguments += [f"-DAITC_NVCC={toolchain.device.path}", f"-DAITC_CUDA_ROOT={toolchain.device.root}"]
-        arguments.append("-DAITC_NVCC_FLAGS=-Xptxas=-v")  # its figures: see resources.py
     if toolchain.api == "hip" and toolchain.device:
         arguments.append(f"-DAITC_HIPCC={toolchain.device.path}")
         static = Path(toolchain.device.root) / "lib" / "libamdhip64.a"  # the emulator's
         if static.is_file():
             arguments += [f"-DHIP_INCLUDE={toolchain.device.root}/include", f"-DAMDHIP64={static}"]
+    figures = ("-Xptxas=-v",) if toolchain.api == "cuda" else ()  # see resources.py
+    if figures or options.device_flags:
+        arguments.append(f"-DAITC_DEVICE_FLAGS={';'.join((*figures, *options.device_flags))}")
     if options.isas:
         arguments.append(f"-DAITC_ISAS={';'.join(options.isas)}")
     return arguments

@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any
 
 from aitc.ir.dim import ceildiv, hint, product
+from aitc.kernels import cdna
 from aitc.kernels import kernel as k
 from aitc.kernels.attention import AttentionForm, AttentionProblem, attention_draft, attention_form, typical_keys
 from aitc.kernels.attention_split import AttentionSplit, split_draft, split_tiles, split_us
@@ -42,24 +43,31 @@ class AttentionTile:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCdnaTile:
-    """``AttentionCdnaTile<BN, warps>`` of attention_cdna.h: 32 queries a wave."""
+    """``AttentionCdnaTile<BN, warps, mfma>`` of attention_cdna.h: ``mfma`` queries a wave."""
 
     BN: int
     warps: int
+    mfma: int = 32
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}_w{self.warps}"
 
     @property
     def BM(self) -> int:
-        return 32 * self.warps
+        return self.mfma * self.warps
 
     @property
     def threads(self) -> int:
         return 64 * self.warps
 
     def smem_bytes(self, D: int, DV: int) -> int:
-        return self.BN * (2 * _up(D, 16) + 16) + _up(DV, 32) * (2 * self.BN + 16)
+        pad = 16 if self.mfma == 32 else 32
+        return self.BN * (2 * _up(D, 512 // self.mfma) + pad) + _up(DV, self.mfma) * (2 * self.BN + 8)
+
+    def blocks(self, D: int, DV: int, target: Target) -> int:
+        """Blocks that a compute unit is meant to run at once: two waves a SIMD, one where heads are long, no more than shared memory holds."""
+        waves = target.unit.simds * (2 if max(D, DV) <= 128 else 1)
+        return max(1, min(waves // self.warps, target.unit.smem_bytes // self.smem_bytes(D, DV)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +196,20 @@ class AttentionCdna(TiledAttention):
     doc = "attention by MFMA: fp16 and bf16, head sizes up to 256; compiled and emulated, never timed on AMD hardware"
 
     def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionCdnaTile]:
-        tiles = (AttentionCdnaTile(64, 4), AttentionCdnaTile(32, 4), AttentionCdnaTile(64, 1), AttentionCdnaTile(32, 1))
+        D = max(problem.D, problem.DV)  # a wave alone holds all of the next keys and values in its registers
+        numbers: tuple[tuple[int, ...], ...] = ((32, 4), (32, 4, 16), (32, 2, 16))
+        if D <= 64:
+            numbers = (64, 4), (32, 4), (64, 4, 16), (64, 1, 16), (32, 1)
+        elif D <= 128:
+            numbers = (64, 4), (32, 4), (64, 4, 16), (32, 1, 16), (32, 2)
+        tiles = [AttentionCdnaTile(*n) for n in numbers]
         return [t for t in tiles if t.smem_bytes(problem.D, problem.DV) <= target.smem_bytes]
+
+    def build(
+        self, group: Group, problem: AttentionProblem, config: AttentionCdnaTile, storage: StorageOf, target: Target
+    ) -> k.Draft:
+        draft = super().build(group, problem, config, storage, target)
+        return cdna.claimed(draft, config.blocks(problem.D, problem.DV, target))
 
 
 @k.register

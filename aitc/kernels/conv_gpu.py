@@ -9,21 +9,19 @@ import numpy as np
 
 from aitc.ir.dim import ceildiv, hint, mul, product
 from aitc.ir.graph import Node
+from aitc.kernels import cdna
 from aitc.kernels import kernel as k
+from aitc.kernels.cdna import MATRIX_TYPES, CdnaTile
 from aitc.kernels.conv_cpu import conv_sizes, input_struct, int_struct, strided_filter, window_struct
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root, run_time_filter
 from aitc.kernels.functor import Parameters, StorageOf
-from aitc.kernels.gemm_cdna import MATRIX_TYPES
 from aitc.kernels.gemm_simt import accumulator_bytes, simt_tiles
 from aitc.kernels.gemm_sm80 import tensor_core_type
 from aitc.kernels.group import Group
 from aitc.kernels.sites import constant_array, store_functor
 from aitc.kernels.tiles import (
-    CDNA_FLOAT_TILES,
-    CDNA_HALF_TILES,
     HALF_TILES,
     TF32_TILES,
-    CdnaTile,
     SimtTile,
     Sm80Tile,
     product_us,
@@ -108,17 +106,22 @@ def gpu_filter(
     return lines, f"Filter{{{pointer}}}", {pointer: packed}
 
 
+def conv_product(problem: ConvProblem, elem_bytes: int) -> tuple[int, int, float]:
+    """Rows and depth of the convolution as a matrix product, and the bytes that it moves at least."""
+    M, K = hint(problem.pixels), problem.C * problem.window[0] * problem.window[1] * problem.window[2]
+    pixels_in = hint(product((problem.N, *problem.input)))
+    return M, K, float(elem_bytes) * problem.group * (pixels_in * problem.C + M * problem.K + K * problem.K)
+
+
 def conv_us(
     problem: ConvProblem,
-    config: CdnaTile | Sm80Tile | SimtTile,
+    config: Sm80Tile | SimtTile,
     smem: int,
     rate: float,
     elem_bytes: int,
     target: Target,
 ) -> float:
-    M, K = hint(problem.pixels), problem.C * problem.window[0] * problem.window[1] * problem.window[2]
-    pixels_in = hint(product((problem.N, *problem.input)))
-    traffic = float(elem_bytes) * problem.group * (pixels_in * problem.C + M * problem.K + K * problem.K)
+    M, K, traffic = conv_product(problem, elem_bytes)
     return product_us(
         problem.group, M, problem.K, K, config.BM, config.BN, config.step, config.threads, smem, traffic, rate, target
     )
@@ -203,30 +206,21 @@ class ConvCdna(k.Kernel):
     def configs(self, problem: ConvProblem, target: Target) -> Sequence[CdnaTile]:
         size = MATRIX_TYPES[problem.dtype][1]
         width = channel_width(problem, size)
-        tiles = CDNA_FLOAT_TILES if size == 4 else CDNA_HALF_TILES
-        return [t for t in tiles if t.smem_bytes(size) <= target.smem_bytes and t.threads % (t.BK // width) == 0]
+        tiles = cdna.FLOAT_TILES if size == 4 else cdna.HALF_TILES
+        return [t for t in tiles if t.pieces(width) <= 8]  # where channels are few, more of them would not fit into registers
 
     def score_us(self, problem: ConvProblem, config: CdnaTile, target: Target) -> float:
         rate, size = MATRIX_TYPES[problem.dtype]
-        return conv_us(problem, config, config.smem_bytes(size), target.tflops[rate], size, target)
+        M, K, traffic = conv_product(problem, size)
+        return cdna.tile_us(config, problem.group, M, problem.K, K, rate, traffic, size, target)
 
     def build(
         self, group: Group, problem: ConvProblem, config: CdnaTile, storage: StorageOf, target: Target
     ) -> k.Draft:
         smem = config.smem_bytes(MATRIX_TYPES[problem.dtype][1])
-        return conv_draft(
-            self.name,
-            "aitc/gpu/conv_cdna.h",
-            "conv_cdna",
-            config.text,
-            config,
-            group,
-            problem,
-            storage,
-            target,
-            smem,
-            8,
-        )
+        header = "aitc/gpu/conv_cdna.h"
+        draft = conv_draft(self.name, header, self.name, config.text, config, group, problem, storage, target, smem, 8)
+        return cdna.claimed(draft, config.blocks)
 
 
 @k.register

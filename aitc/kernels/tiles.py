@@ -64,46 +64,6 @@ TF32_TILES = (
 
 
 @dataclass(frozen=True, slots=True)
-class CdnaTile:
-    """``CdnaTile<BM, BN, BK, warps_m, warps_n>`` of include/aitc/gpu/tile_cdna.h."""
-
-    BM: int
-    BN: int
-    BK: int
-    warps_m: int
-    warps_n: int
-
-    def __str__(self) -> str:
-        return f"{self.BM}x{self.BN}x{self.BK}_w{self.warps_m}{self.warps_n}"
-
-    @property
-    def threads(self) -> int:
-        return 64 * self.warps_m * self.warps_n
-
-    @property
-    def step(self) -> int:
-        """Depth of the contraction that a block takes at a time."""
-        return self.BK
-
-    @property
-    def text(self) -> str:
-        return f"CdnaTile<{self.BM}, {self.BN}, {self.BK}, {self.warps_m}, {self.warps_n}>"
-
-    def smem_bytes(self, elem_bytes: int) -> int:
-        """Dynamic shared memory, the formula at the top of tile_cdna.h."""
-        return max(2 * (self.BM + self.BN) * (self.BK * elem_bytes + 16), self.warps_m * self.warps_n * 32 * 36 * 4)
-
-
-CDNA_HALF_TILES = (
-    CdnaTile(128, 128, 32, 2, 2),
-    CdnaTile(128, 64, 32, 2, 2),
-    CdnaTile(64, 64, 64, 2, 2),
-    CdnaTile(32, 64, 64, 1, 2),
-)
-CDNA_FLOAT_TILES = (CdnaTile(128, 128, 16, 2, 2), CdnaTile(64, 64, 32, 2, 2))
-
-
-@dataclass(frozen=True, slots=True)
 class SimtTile:
     """``SimtTile<BM, BN, BK, TM, TN, split>`` of include/aitc/gpu/simt.h."""
 

@@ -31,6 +31,7 @@ class Unit:
     smem_bytes: int
     smem_step: int
     smem_reserved: int = 0
+    smem_gbps: float = 0.0  # of one unit; 0: no kernel's model asks for it
 
 
 CORE = Unit(1, 1, 1, 1, 1, 1, 1)

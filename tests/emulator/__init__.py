@@ -157,9 +157,10 @@ class Kernels:
         smem_bytes: int,
         *arguments: NDArray[Any] | int | np.generic | bytes,
         cluster: int | Sequence[int] = 1,
+        accesses: Path | None = None,
     ) -> None:
         """Runs entry point `name`. Arguments: arrays (passed as pointers), integers, numpy scalars (by value, of their own size), and bytes
-        (structs by value, such as tensor maps)."""
+        (structs by value, such as tensor maps). `accesses`: a file for the accesses to shared memory, see banks.py."""
         dims = (ctypes.c_uint * 9)(*_three(grid), *_three(block), *_three(cluster))
         keep: list[object] = []
         pointers = (ctypes.c_void_p * max(1, len(arguments)))()
@@ -176,7 +177,10 @@ class Kernels:
             keep.append(holder)
             pointers[i] = ctypes.addressof(holder)
         function = getattr(self._library, f"aitc_emulator_launch_{name}")
-        if function(dims, ctypes.c_size_t(smem_bytes), pointers):
+        self._library.aitc_emulator_log_accesses(os.fsencode(accesses or ""))
+        failed = function(dims, ctypes.c_size_t(smem_bytes), pointers)
+        self._library.aitc_emulator_log_accesses(b"")
+        if failed:
             raise EmulatorError(self._library.aitc_emulator_error().decode())
 
     def tensor_map(

@@ -116,6 +116,12 @@ template <class Entry> inline int launch_guarded(Entry entry, const unsigned* di
 extern "C" inline __attribute__((used, visibility("default"))) const char* aitc_emulator_error() {
   return ::emu::last_error().c_str();
 }
+// From now on accesses to shared memory are written to the file of that name; "" ends it.
+extern "C" inline __attribute__((used, visibility("default"))) void aitc_emulator_log_accesses(const char* path) {
+  FILE*& file = ::emu::access_log();
+  if (file) fclose(file);
+  file = *path ? fopen(path, "w") : nullptr;
+}
 // This thread's next launch overlaps another, which run(data) runs.
 extern "C" inline __attribute__((used, visibility("default"))) void aitc_emulator_follow(void (*run)(void*),
                                                                                          void* data) {

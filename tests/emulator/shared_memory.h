@@ -162,12 +162,27 @@ inline void check_not_in_flight(const void* p, size_t bytes, const Site& site) {
     fail("access to shared memory that a copy in flight is writing", site);
 }
 
+// Accesses of the first block to shared memory go into this file, where there is one: banks.py counts bank conflicts.
+inline FILE*& access_log() {
+  static FILE* file = nullptr;
+  return file;
+}
+inline void note_access(const void* p, size_t bytes, char kind, const Site& site) {
+  if (!access_log()) return;
+  const Lane& lane = self(site);
+  if (lane.block->index.x == 0 && is_shared(*lane.block, p))
+    fprintf(access_log(), "%u %s:%d %c %zu %zu\n", lane.thread.x, site.file, site.line, kind,
+            size_t(static_cast<const char*>(p) - lane.block->memory.get()) - kReserved, bytes);
+}
+
 template <int Bytes> inline void copy_bytes(void* to, const void* from, Site site = Site::here()) {
   site = site.named("copy_bytes");
   check_aligned(to, Bytes, site);
   check_aligned(from, Bytes, site);
   check_not_in_flight(from, Bytes, site);
   check_not_in_flight(to, Bytes, site);
+  note_access(from, Bytes, 'r', site);
+  note_access(to, Bytes, 'w', site);
   memcpy(to, from, Bytes);
 }
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from aitc.kernels.attention_gpu import AttentionCdnaTile
+from aitc.targets.target import find_target
+
 from .gemm_cases import largest_power, zeros
 from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded, scratch
 
@@ -62,11 +65,12 @@ def attention(
     packed: bool = False,
     light: bool = False,
     scale: float | None = None,
+    wide: bool = False,
 ) -> Problem:
     """Attention over (batch, rows, heads, D).
 
     `mask`: none, row (batch, keys) with -inf, full (heads, queries, keys). `packed`: Q, K, V are slices of one tensor.
-    `light`: shapes only. `tile`: the numbers of the kernel's tile type.
+    `light`: shapes only. `wide`: for warps of 64 lanes. `tile`: the numbers of the kernel's tile type.
     """
     rng = np.random.default_rng(queries + keys + D)
     DV, kv_heads = DV or D, kv_heads or heads
@@ -86,7 +90,7 @@ def attention(
         m = {"row": zeros(batch, keys), "full": zeros(heads, queries, keys)}.get(mask, zeros(1))
     else:
         q, k, v, m, y = data(rng, batch, heads, queries, keys, D, DV, kv_heads, causal, mask, dtype, scale)
-    blocks, extra, declared, own = -(-queries // tile[0]) * heads * batch, (), "", ""
+    blocks, extra, declared, own, bounds = -(-queries // tile[0]) * heads * batch, (), "", "", ""
     if kernel == "attention_split_sm80":
         BN, warps, stages, slabs, splits = tile
         d, dv, rows = -(-D // 16) * 16, -(-DV // 16) * 16, 16 * slabs
@@ -95,14 +99,22 @@ def attention(
         groups = batch * kv_heads * -(-queries * (heads // kv_heads) // rows)
         blocks, declared, own = groups * splits, ", float* parts, int* tickets", ", parts, tickets"
         extra = (scratch(groups * splits * rows * (dv + 2), "f32"), scratch(min(groups, 1024), "i32", zeroed=True))
+    elif kernel == "attention_split_simt":
+        MR, V, lanes, _, warps, splits = tile
+        warp = 64 if wide else 32
+        dv, threads, text = -(-DV // 4) * 4, warps * warp, f"AttentionSplitSimtTile<{', '.join(map(str, tile))}>"
+        smem = 4 * max(threads // lanes * MR * (dv + 4), MR * splits) + 16
+        groups = batch * kv_heads * -(-queries * (heads // kv_heads) // MR)
+        blocks, declared, own = groups * splits, ", float* parts, int* tickets", ", parts, tickets"
+        extra = (scratch(groups * splits * MR * (dv + 2), "f32"), scratch(min(groups, 1024), "i32", zeroed=True))
     elif kernel == "attention_simt":
         d, dv, size = -(-D // 4) * 4, -(-DV // 4) * 4, 8 if dtype == "f64" else 4
         smem = (tile[0] * (d + 4) + tile[1] * (max(d, dv) + 4) + tile[0] * (tile[1] + 4)) * size
         threads, text = tile[0] // tile[2] * 16, f"AttentionSimtTile<{tile[0]}, {tile[1]}, {tile[2]}>"
     elif kernel == "attention_cdna":
-        d, dv = -(-D // 16) * 16, -(-DV // 32) * 32
-        smem = tile[1] * (2 * d + 16) + dv * (2 * tile[1] + 16)
-        threads, text = 64 * tile[2], f"AttentionCdnaTile<{tile[1]}, {tile[2]}>"
+        cdna = AttentionCdnaTile(tile[1], tile[2], tile[0] // tile[2])
+        smem, threads, bounds = cdna.smem_bytes(D, DV), cdna.threads, f", {cdna.blocks(D, DV, find_target('gfx90a'))}"
+        text = f"AttentionCdnaTile<{cdna.BN}, {cdna.warps}, {cdna.mfma}>"
     else:
         d, dv = -(-D // 16) * 16, -(-DV // 16) * 16
         smem = max(2 * (tile[0] * d + tile[1] * d + tile[1] * dv), tile[2] * 16 * (dv + 8) * 4)
@@ -151,9 +163,9 @@ struct Store {{
     store<V>(y + ((int64_t(batch) * queries + row) * {heads} + head) * {DV} + d, r);
   }}
 }};
-using Kernel = {"".join(part.title() for part in kernel.split("_"))}<{text}, Shape, Q>;
+using Kernel = {"".join(part.title() for part in kernel.split("_"))}<{text}, Shape{"" if kernel == "attention_split_simt" else ", Q"}>;
 static_assert(Kernel::threads == {threads} && Kernel::smem_bytes == {smem}, "threads and shared memory");
-AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, const {ct}* v, const {ct}* mask, {ct}* y{declared},
+AITC_KERNEL({threads}{bounds}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, const {ct}* v, const {ct}* mask, {ct}* y{declared},
                                                int N, int queries, int keys) {{
   const Shape shape{{N, queries, keys, keys - queries}};
   {kernel}<{"true" if causal else "false"}, {text}>(shape, Q{{q}}, K{{k}}, V{{v}}, {make_mask}, Store{{y, queries}}{own});
@@ -179,7 +191,7 @@ AITC_KERNEL({threads}) void AITC_ENTRY(attend)(const {ct}* q, const {ct}* k, con
             Scalar(queries),
             Scalar(keys),
         ),
-        warp={"attention_simt": 0, "attention_cdna": 64}.get(kernel, 32),
+        warp={"attention_simt": 0, "attention_cdna": 64, "attention_split_simt": 64 if wide else 32}.get(kernel, 32),
     )
 
 
@@ -225,6 +237,20 @@ def split_cases() -> Iterator[Problem]:
     yield attention("attention_split_sm80", (16, 1, 2, 1, 2), 1100, 1, 1, 40, 16)  # more groups than are split
 
 
+def split_simt_cases() -> Iterator[Problem]:
+    """The same by plain multiply-adds, in floats and halves, with warps of 32 and 64 lanes."""
+    kernel = "attention_split_simt"
+    for wide in (False, True):
+        yield attention(kernel, (4, 4, 16, 2, 4, 1), 2, 8, 1, 333, 64, kv_heads=2, dtype="f32", wide=wide)
+        yield attention(kernel, (1, 4, 32, 4, 2, 5), 2, 2, 1, 501, 128, dtype="f32", wide=wide, mask="row")
+        yield attention(kernel, (4, 8, 16, 4, 2, 3), 1, 6, 1, 401, 128, kv_heads=2, dtype="f16", wide=wide)
+        yield attention(kernel, (4, 8, 8, 2, 2, 40), 1, 3, 3, 300, 40, 24, kv_heads=1, dtype="bf16", causal=True, wide=wide)
+    yield attention(kernel, (8, 4, 8, 2, 4, 2), 1, 5, 3, 130, 20, kv_heads=1, dtype="f32", mask="full", causal=True)
+    yield attention(kernel, (2, 1, 16, 2, 2, 2), 1, 2, 2, 77, 9, dtype="f32", mask="row")
+    yield attention(kernel, (2, 4, 8, 4, 1, 2), 1, 4, 6, 4, 32, kv_heads=2, dtype="f32", causal=True)  # two queries see no key
+    yield attention(kernel, (1, 4, 4, 2, 1, 2), 1100, 1, 1, 20, 16, dtype="f32")  # more groups than are split
+
+
 def simt_cases() -> Iterator[Problem]:
     """The same for plain multiply-adds, and head sizes that are no multiple of anything."""
     for dtype in ("f32", "f16"):
@@ -234,8 +260,9 @@ def simt_cases() -> Iterator[Problem]:
 
 
 def cdna_cases() -> Iterator[Problem]:
-    """The same by MFMA; the tile's first number is 32 queries for each of its waves."""
+    """The same by MFMA; the tile's first number is 32 or 16 queries for each of its waves."""
     for dtype in ("f16", "bf16"):
         yield from _problems("attention_cdna", dtype, (64, 64, 2), (128, 32, 4), (64, 32, 2))
+        yield from _problems("attention_cdna", dtype, (16, 64, 1), (64, 64, 4), (32, 32, 2))
     yield attention("attention_cdna", (32, 64, 1), 1, 3, 5, 100, 64, kv_heads=1)
     yield attention("attention_cdna", (64, 64, 2), 1, 1, 17, 50, 9)

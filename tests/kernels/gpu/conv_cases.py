@@ -138,7 +138,7 @@ struct Store {{
 using Kernel = {"ConvSimt" if simt else "ConvCdna" if cdna else "ConvSm80"}<{tile.text}, Shape, Window, X, Filter>;
 static_assert(Kernel::threads == {tile.threads}, "threads");
 static_assert(Kernel::smem_bytes == {tile.smem_bytes(element)}, "shared memory");
-AITC_KERNEL({tile.threads}) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* w, const {ct}* bias, {ct}* y, int N) {{
+AITC_KERNEL({tile.threads}{f", {tile.blocks}" if isinstance(tile, CdnaTile) else ""}) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* w, const {ct}* bias, {ct}* y, int N) {{
   {kernel}<{tile.text}>({make}, Window{{}}, X{{x}}, Filter{{w}}, Store{{bias, y}});
 }}
 """
@@ -195,6 +195,7 @@ def simt_cases() -> Iterator[Problem]:
 
 def cdna_cases() -> Iterator[Problem]:
     """The same by MFMA."""
-    yield from _problems("conv_cdna", CdnaTile(64, 64, 32, 2, 2), "f16")
-    yield from _problems("conv_cdna", CdnaTile(128, 64, 32, 2, 2), "bf16")
-    yield from _problems("conv_cdna", CdnaTile(64, 32, 32, 2, 1), "f32")
+    yield from _problems("conv_cdna", CdnaTile(64, 64, 32, 2, 2, 3), "f16")
+    yield from _problems("conv_cdna", CdnaTile(128, 64, 32, 2, 2, 2), "bf16")
+    yield from _problems("conv_cdna", CdnaTile(16, 32, 64, 1, 2, 2, mfma=16, split=2), "f16")
+    yield from _problems("conv_cdna", CdnaTile(64, 32, 32, 2, 1, 2), "f32")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import emulator
 import numpy as np
 
@@ -41,9 +43,13 @@ def _tensor_map(kernels: emulator.Kernels, m: Map, buffer: np.ndarray) -> bytes:
     return kernels.im2col_map(view, lower, upper, channels, pixels, m.steps, swizzle=m.swizzle, type_=MAP_TYPES[m.dtype])
 
 
-def run(problem: Problem, warp: int = 32) -> Verdict:
-    """Builds, launches and judges one problem, on an emulated sm_80 (warps of 32 lanes) or gfx90a (64)."""
-    kernels = emulator.build(problem.source, ("sm90" if problem.arch else "sm80") if warp == 32 else "gfx90a")
+def run(problem: Problem, warp: int = 32, accesses: Path | None = None) -> Verdict:
+    """Builds, launches and judges one problem, on an emulated sm_80 (warps of 32 lanes) or gfx90a (64).
+
+    `accesses`: a file for its accesses to shared memory.
+    """
+    amd = problem.arch if problem.arch.startswith("gfx") else "gfx90a"
+    kernels = emulator.build(problem.source, ("sm90" if problem.arch else "sm80") if warp == 32 else amd)
     arguments: list[np.ndarray | np.generic | bytes] = []
     buffers: list[tuple[bool, np.ndarray]] = []
     pointers: list[np.ndarray] = []
@@ -70,6 +76,7 @@ def run(problem: Problem, warp: int = 32) -> Verdict:
             problem.smem_bytes,
             *arguments,
             cluster=problem.cluster,
+            accesses=accesses,
         )
     except emulator.EmulatorError as error:
         return Verdict(problem.name, faults=[str(error)])

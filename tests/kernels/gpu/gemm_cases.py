@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aitc.kernels.cdna import FLOAT_TILES as CDNA_FLOAT_TILES
+from aitc.kernels.cdna import HALF_TILES as CDNA_HALF_TILES
+from aitc.kernels.cdna import CdnaTile
+
 from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
 
 
@@ -67,31 +71,6 @@ class SimtTile:
             max(self.split * 2 * self.BK * (self.BM + 4 + self.BN + 4), (self.split - 1) * self.BM * self.BN)
             * element_bytes
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CdnaTile:
-    """The arguments of CdnaTile<> in tile_cdna.h."""
-
-    BM: int
-    BN: int
-    BK: int
-    warps_m: int
-    warps_n: int
-
-    @property
-    def text(self) -> str:
-        """As written in a source."""
-        return f"CdnaTile<{self.BM}, {self.BN}, {self.BK}, {self.warps_m}, {self.warps_n}>"
-
-    @property
-    def threads(self) -> int:
-        """Threads a block."""
-        return 64 * self.warps_m * self.warps_n
-
-    def smem_bytes(self, element_bytes: int) -> int:
-        """The formula that tile_cdna.h documents."""
-        return max(2 * (self.BM + self.BN) * (self.BK * element_bytes + 16), self.warps_m * self.warps_n * 32 * 36 * 4)
 
 
 AnyTile = Sm80Tile | SimtTile | CdnaTile
@@ -263,7 +242,7 @@ struct Store {{
     store<V>(out + (batch * rows + row) * cols + col, r);
   }}
 }};
-{check}AITC_KERNEL({tile.threads}) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {co}* bias, {co}* out, int M, int N, int K) {{
+{check}AITC_KERNEL({tile.threads}{f", {tile.blocks}" if isinstance(tile, CdnaTile) else ""}) void AITC_ENTRY(gemm)(const {ct}* a, const {ct}* b, const {co}* bias, {co}* out, int M, int N, int K) {{
   {kernel}<{tile.text}>(Shape{{{"M, N, K" if dynamic else ""}}}, A{{a}}, B{{b}}, Store{{out, bias, M, N}});
 }}
 """
@@ -460,19 +439,14 @@ def gemv_cases() -> Iterator[Problem]:
 
 def cdna_cases() -> Iterator[Problem]:
     """Every tile at odd sizes, every pair of majors."""
-    for dtype, tiles in {
-        "f16": (CdnaTile(128, 128, 32, 2, 2), CdnaTile(64, 64, 64, 2, 2), CdnaTile(32, 64, 64, 1, 2)),
-        "bf16": (CdnaTile(64, 64, 32, 2, 1),),
-        "f32": (CdnaTile(128, 128, 16, 2, 2), CdnaTile(64, 64, 32, 2, 2)),
-    }.items():
+    for dtype, tiles in {"f16": CDNA_HALF_TILES, "bf16": (CdnaTile(64, 64, 32, 2, 1, 1),), "f32": CDNA_FLOAT_TILES}.items():
         for t in tiles:
-            tag = f"gemm_cdna {dtype} {t.text[9:-1].replace(', ', 'x')}"
-            yield gemm(f"{tag} odd", t, t.BM + 1, t.BN - 1, t.BK * 3 + 1, dtype, epilogue="bias")
-            yield gemm(
-                f"{tag} aligned", t, t.BM - 8, t.BN + 8, t.BK * 5 + 8, dtype, ("K", "K"), epilogue="bias", dynamic=False
-            )
-        t = tiles[-1]
-        for majors in (("K", "K"), ("K", "N"), ("M", "K"), ("M", "N"), ("none", "none")):
-            yield gemm(f"gemm_cdna {dtype} A {majors[0]} B {majors[1]}", t, 72, 136, 104, dtype, majors)
-        yield gemm(f"gemm_cdna {dtype} batch", t, 65, 40, 72, dtype, batch=3, pad=8)
-        yield gemm(f"gemm_cdna {dtype} 1", t, 1, 1, 1, dtype)
+            tag = f"gemm_cdna {dtype} {t}"
+            yield gemm(f"{tag} odd", t, t.BM + 1, t.BN - 1, t.step * 3 + 1, dtype, epilogue="bias")
+            yield gemm(f"{tag} aligned", t, t.BM - 8, t.BN + 8, t.step * 5 + 8, dtype, ("K", "K"), epilogue="bias", dynamic=False)
+            yield gemm(f"{tag} turned", t, t.BM, t.BN + 8, t.step * 2 + 8, dtype, ("M", "N"), dynamic=False)
+        for t in tiles[:: len(tiles) - 1 or 1]:
+            for majors in (("K", "K"), ("K", "N"), ("M", "K"), ("M", "N"), ("none", "none")):
+                yield gemm(f"gemm_cdna {dtype} {t} A {majors[0]} B {majors[1]}", t, 72, 136, 104, dtype, majors)
+        yield gemm(f"gemm_cdna {dtype} batch", tiles[-1], 65, 40, 72, dtype, batch=3, pad=8)
+        yield gemm(f"gemm_cdna {dtype} 1", tiles[-1], 1, 1, 1, dtype)

@@ -1,14 +1,13 @@
-// gemm_cdna.h: matrix products by MFMA on gfx90a and gfx942 (MI200, MI300): half_t, bfloat16_t, and float (exact); sums
-// in float. Never run on AMD hardware yet: compiled for it, and run by the emulator.
+// gemm_cdna.h: matrix products by MFMA on gfx90a and gfx942 (MI200, MI300): half_t, bfloat16_t, float (exact), and on
+// gfx942 float8_e4m3fnuz_t and float8_e5m2fnuz_t; sums in float. Never run on AMD hardware yet: compiled for it, and run by the emulator.
 //
-// gemm_cdna<CdnaTile<BM, BN, BK, warps_m, warps_n>>(shape, a, b, store)
+// gemm_cdna<CdnaTile<BM, BN, BK, warps_m, warps_n, mfma, split>>(shape, a, b, store)
 //   Shape, A, B, Store: as in gemm_sm80.h. Major::K for both is fastest: other majors are turned when they are written
 //   to shared memory.
 // Blocks   ceil(M / BM) * ceil(N / BN) * batch in x
-// Threads  CdnaTile::threads = 64 * warps_m * warps_n
+// Threads  CdnaTile::threads = 64 * warps_m * warps_n * split
 // Shared   GemmCdna<Tile, Shape, A, B>::smem_bytes, the formula at the top of tile_cdna.h
-// Tiles    (guesses) 16 bits <128, 128, 32, 2, 2>, <64, 64, 64, 2, 2>, <32, 64, 64, 1, 2>; float <128, 128, 16, 2, 2>,
-//          <64, 64, 32, 2, 2>
+// Tiles    aitc/kernels/cdna.py has them, with the blocks that a compute unit is meant to hold of each
 // Example: gemm_sm80.h's with the last lines
 //   AITC_KERNEL(256) void AITC_ENTRY(gemm_4)(const half_t* x, const half_t* w, half_t* out, int M) {
 //     gemm_cdna<CdnaTile<128, 128, 32, 2, 2>>(Shape{M}, A{x}, B{w}, Store{out});
@@ -21,8 +20,8 @@ AITC_BEGIN
 template <class Tile, class Shape, class A, class B> struct GemmCdna {
   using T = typename A::type;
   static_assert(is_same<T, typename B::type>, "A and B have one type");
-  using SourceA = SimtMatrix<A, T, true, 8>;
-  using SourceB = SimtMatrix<B, T, false, 8>;
+  using SourceA = SimtMatrix<A, T, true, 16>;
+  using SourceB = SimtMatrix<B, T, false, 16>;
   using Loop = CdnaLoop<T, Tile, SourceA, SourceB>;
   static constexpr int threads = Tile::threads, smem_bytes = Loop::smem_bytes;
 };

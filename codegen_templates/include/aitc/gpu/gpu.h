@@ -90,7 +90,11 @@
 #define AITC_WARP_SIZE 64
 #define AITC_FN __device__ __forceinline__
 #define AITC_CONST_FN __host__ __device__ constexpr
-#define AITC_KERNEL(...) extern "C" __global__ __launch_bounds__(__VA_ARGS__)
+#define AITC_KERNEL(...) AITC_KERNEL_PICK(__VA_ARGS__, AITC_KERNEL_BLOCKS, AITC_KERNEL_THREADS, )(__VA_ARGS__)
+#define AITC_KERNEL_PICK(threads, blocks, name, ...) name
+#define AITC_KERNEL_THREADS(threads) extern "C" __global__ __launch_bounds__(threads)
+#define AITC_KERNEL_BLOCKS(threads, blocks) /* HIP counts waves on each of the four SIMDs of a unit */ \
+  extern "C" __global__ __launch_bounds__(threads, ((blocks) * ((threads) / 64) + 3) / 4)
 #define AITC_UNROLL _Pragma("unroll")
 #define AITC_UNROLL_4 _Pragma("unroll 4")
 #define AITC_NO_UNROLL _Pragma("nounroll")

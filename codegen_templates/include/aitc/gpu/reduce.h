@@ -99,10 +99,9 @@ template <class Op, class T> struct Reduction {
   }
   static AITC_FN State merge(const State& a, const State& b) {
     if constexpr (Op::has_index) {
-      if (b.index < 0) return a;
-      if (a.index < 0) return b;
-      const bool tie = a.value == b.value, later = b.index > a.index;
-      return Op::better(b.value, a.value) || (tie && later == Op::last) ? b : a;
+      const bool better = Op::better(b.value, a.value) || (a.value == b.value && (b.index > a.index) == Op::last),
+                 take = a.index < 0 || (b.index >= 0 && better);
+      return {take ? b.value : a.value, take ? b.index : a.index};  // the members: clang would choose an address
     } else if constexpr (Op::has_maximum) {
       const T m = m_max(a.value, b.value), base = m == lowest<T>() || m == highest<T>() ? T(0) : m;
       State r;
