@@ -27,7 +27,7 @@ from aitc.build.output import staged
 from aitc.build.toolchain import find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Exit
-from aitc.ir.dtype import BF16, F32
+from aitc.ir.dtype import BF16, F32, F64
 from aitc.schedule.plan import Space
 
 HERE = Path(__file__).parent
@@ -364,9 +364,19 @@ def test_null_pointers_are_errors_with_a_text(out: Path) -> None:
         library.hand_run(handle, inputs, None, None) == abi.BAD_ARGUMENT
         and b'input "x": its data is null' in library.hand_last_error()
     )
+    inputs[0].memory = 7
+    assert library.hand_run(handle, inputs, None, None) == abi.BAD_ARGUMENT
+    assert library.hand_last_error() == b'input "x": memory 7 is no aitc_memory'
+    inputs[0].memory = abi.MEMORY_HOST
     sizes = (ctypes.c_int64 * 5)()
     assert library.hand_output_shapes(inputs, sizes) == abi.OK and list(sizes) == [1, 4, 1, 1, 4]
     assert library.hand_output_shapes(inputs, None) == abi.BAD_ARGUMENT
+    data = (ctypes.c_float * 4)()
+    inputs[0].data = inputs[1].data = ctypes.addressof(data)
+    outputs = (abi.Tensor * len(PLAN.outputs))()
+    outputs[0].rank, outputs[0].dtype = 3, F64.onnx
+    assert library.hand_run(handle, inputs, outputs, None) == abi.BAD_INPUT
+    assert b"given f64[]" in library.hand_last_error()
     library.hand_destroy(handle)
     library.hand_destroy(None)
 

@@ -99,13 +99,19 @@ inline std::string expected_text(const Program& program, const aitc_port& port) 
 }
 inline std::string given_text(const aitc_tensor& tensor) {
   std::string text = std::string(dtype_info(tensor.dtype).name) + "[";
-  for (int i = 0; i < tensor.rank; ++i) text += (i ? ", " : "") + std::to_string(tensor.shape[i]);
+  for (int i = 0; i < tensor.rank && tensor.shape != nullptr; ++i)
+    text += (i ? ", " : "") + std::to_string(tensor.shape[i]);
   return text + "]";
 }
 [[noreturn]] inline void refuse(const Program& program, const char* what, const aitc_port& port,
                                 const aitc_tensor& tensor, const std::string& why = "") {
   throw Error(AITC_BAD_INPUT, format("%s \"%s\": expected %s, given %s%s", what, port.name,
                                      expected_text(program, port).c_str(), given_text(tensor).c_str(), why.c_str()));
+}
+
+inline void check_memory(const char* what, const aitc_port& port, const aitc_tensor& tensor) {
+  if (tensor.memory < AITC_MEMORY_AUTO || tensor.memory > AITC_MEMORY_DEVICE)
+    throw Error(AITC_BAD_ARGUMENT, format("%s \"%s\": memory %d is no aitc_memory", what, port.name, int(tensor.memory)));
 }
 
 // The sizes that one call runs with.
@@ -132,6 +138,7 @@ inline Sizes bind_inputs(const Program& program, const aitc_tensor* inputs, size
     const aitc_port& port = program.inputs[i];
     if (inputs[i].shape == nullptr && port.rank != 0)
       throw Error(AITC_BAD_ARGUMENT, format("input \"%s\": its shape is null", port.name));
+    check_memory("input", port, inputs[i]);
     if (inputs[i].dtype != port.dtype || inputs[i].rank != port.rank) refuse(program, "input", port, inputs[i]);
   }
   Sizes sizes;
@@ -175,6 +182,7 @@ inline void check_outputs(const Program& program, const Sizes& sizes, const aitc
   const int64_t* size = sizes.shapes.data() + sizes.first_output_size;
   for (size_t i = 0; i < count; ++i) {
     const aitc_port& port = program.outputs[i];
+    check_memory("output", port, outputs[i]);
     if (outputs[i].dtype != port.dtype) refuse(program, "output", port, outputs[i]);
     if (is_late(size, port.rank)) {
       if (!sized)
