@@ -148,7 +148,7 @@ def build(
         header = out / f"{plan.name}.h"
         header.write_text(files[header.name], encoding="utf-8")
     except OSError as e:
-        raise io_error(e, Path(e.filename or out), "write") from e
+        raise io_error(e, Path(e.filename2 or e.filename or out), "write") from e  # of a copy, the second is written
     return BuildResult(library, program, header, sources, compiled, cached, time.monotonic() - began, log, resources)
 
 
@@ -206,6 +206,12 @@ def configure_arguments(toolchain: Toolchain, options: BuildOptions, launcher: b
     return arguments
 
 
+# What would change the build behind its back: a rpath from conda's LDFLAGS, say, and no key of the cache would know.
+FOREIGN = re.compile(
+    r"(C|CXX|CPP|LD|AS|AR|NINJA|MAKE)FLAGS$|CMAKE_(?!\w+_PATH$)|NVCC_(PREPEND|APPEND)_FLAGS$|HIPCC_(COMPILE|LINK)_FLAGS_APPEND$"
+)
+
+
 def _configure_and_make(
     plan: Plan,
     sources: Path,
@@ -217,7 +223,8 @@ def _configure_and_make(
 ) -> str:
     tree.mkdir(parents=True, exist_ok=True)
     environment = {
-        **os.environ,
+        "PATH": os.defpath,
+        **{name: value for name, value in os.environ.items() if not FOREIGN.match(name)},
         "NINJA_STATUS": "[%f/%t] ",
         "AITC_CACHE_DIR": folder,
         "AITC_CACHE_TOOLCHAIN": toolchain.identity,
@@ -235,6 +242,8 @@ def _configure_and_make(
     ]
     log: list[str] = []
     if _stream(configure, environment, log, None) != 0:
+        if full := full_disk(log, tree):
+            raise full
         raise AitcError(
             Diagnostic(
                 "B03",
@@ -254,7 +263,7 @@ def _configure_and_make(
 
     start = len(log)
     if _stream([toolchain.ninja.path, "-C", str(tree), "-j", str(jobs)], environment, log, line) != 0:
-        raise build_error(plan, log[start:])
+        raise full_disk(log[start:], tree) or build_error(plan, log[start:])
     return "\n".join(log)
 
 
@@ -289,14 +298,22 @@ def _tail(log: list[str], count: int = 20) -> list[str]:
     return [text for text in log if text.strip()][-count:]
 
 
+FULL_BYTES = 16 << 20
+
+
+def full_disk(log: list[str], tree: Path) -> AitcError | None:
+    """The error for a build that failed for want of space. Compilers do not always say so: g++ may end without a word."""
+    full = [p for p in (tree, Path(tempfile.gettempdir())) if shutil.disk_usage(p).free < FULL_BYTES]
+    if not full and not any("No space left on device" in text for text in log):
+        return None
+    message = f"the disk of {full[0]} is full" if full else "the disk is full"
+    help_ = "TMPDIR and AITC_CACHE_DIR say where objects go"
+    return AitcError(Diagnostic("B04", message, stage="build", detail=tuple(_tail(log, 4)), help=help_), Exit.IO)
+
+
 def build_error(plan: Plan, log: list[str]) -> AitcError:
     """The failure in ninja's output, led back to the ONNX nodes that the failing file was made from."""
     text = "\n".join(log)
-    if re.search(r"No space left on device", text):
-        help_ = "TMPDIR and AITC_CACHE_DIR say where objects go"
-        return AitcError(
-            Diagnostic("B04", "the disk is full", stage="build", detail=tuple(_tail(log, 4)), help=help_), Exit.IO
-        )
     unknown = re.search(
         r"Unsupported gpu architecture '?(\w+)|invalid target ID '(\w+)'|unsupported HIP gpu architecture: (\w+)", text
     )

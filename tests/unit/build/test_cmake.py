@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hand_plans import broken, scale_then_shift
 
-from aitc.build.cmake import BuildOptions, build, build_error, default_jobs
+from aitc.build.cmake import BuildOptions, build, build_error, default_jobs, full_disk
 from aitc.build.output import staged
 from aitc.build.toolchain import Toolchain, find_toolchain
 from aitc.emit.project import emit
@@ -109,13 +109,25 @@ def test_several_failures_are_all_named() -> None:
     assert "first" in found[0].detail[0] and "second" in found[1].detail[0]
 
 
-def test_a_failure_of_no_kernel_and_a_full_disk() -> None:
+def test_a_failure_of_no_kernel_and_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = build_error(scale_then_shift(), ["FAILED: libhand.so", "ld: undefined reference to `f'"])
     assert link.exit_code is Exit.TOOLCHAIN and "undefined reference" in str(link)
-    full = build_error(
-        scale_then_shift(), ["FAILED: x.o", "cc1plus: fatal error: error writing to /tmp/x.s: No space left on device"]
-    )
-    assert full.exit_code is Exit.IO and "the disk is full" in str(full)
+    silent = ["FAILED: x.o", "g++ -c x.cpp", "ninja: build stopped"]
+    assert full_disk(silent, tmp_path) is None
+    for log in (["cc1plus: fatal error: error writing to /tmp/x.s: No space left on device"], silent):
+        full = full_disk(log, tmp_path)
+        assert full is not None and full.exit_code is Exit.IO and "is full" in str(full)
+        monkeypatch.setattr("aitc.build.cmake.FULL_BYTES", 1 << 62)
+
+
+def test_flags_of_the_environment_stay_out(tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """conda's LDFLAGS, say, would put a rpath into the library, and the cache would keep it for everyone."""
+    flags = {"CXXFLAGS": "-fno-such-flag", "LDFLAGS": "-Wl,--no-such-flag", "CMAKE_GENERATOR": "none", "NINJAFLAGS": "-x"}
+    for name, value in {**flags, "CMAKE_TOOLCHAIN_FILE": "/none"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("PATH")
+    plan = scale_then_shift()
+    assert build(plan, emit(plan), tmp_path, toolchain, NATIVE).library.is_file()
 
 
 @pytest.mark.parametrize(
