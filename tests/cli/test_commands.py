@@ -330,3 +330,27 @@ def test_interruption_leaves_nothing(tmp_path: Path, how: signal.Signals, second
     assert {p.name for p in tmp_path.iterdir()} <= {"m.onnx", "sub", "cache", "tmp"}
     assert not list((tmp_path / "sub").glob("*"))
     assert not [p for p in (tmp_path / "tmp").iterdir() if not p.name.startswith(".")]  # dot files there are onnxruntime's
+
+
+def test_an_interrupted_tuning_keeps_what_it_measured(tmp_path: Path) -> None:
+    w = nh.from_array(np.ones((1536, 1536), np.float32), "w")
+    x, y = (oh.make_tensor_value_info(name, 1, [1024, 1536]) for name in "xy")
+    graph = oh.make_graph([oh.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])
+    onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    command = [sys.executable, "-m", "aitc_cli", "tune", "m.onnx", "-t", "cpu", "--seconds", "120", "--table", "t.json", "-v"]
+    env = environment(tmp_path, AITC_CACHE_DIR=str(tmp_path / "cache"), AITC_ISA="native")
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    passes = 0
+    for line in process.stderr:
+        passes += line.startswith("measure: ")
+        if passes == 3:  # as many candidates are known
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == Exit.INTERRUPTED, err
+    assert "error[C01]: interrupted; 1 problems are kept in t.json" in err and "Traceback" not in err, err
+    assert "kept in t.json" in out and '"tried"' in (tmp_path / "t.json").read_text()
+    assert not [p for p in (tmp_path / "tmp").iterdir() if not p.name.startswith(".")]
