@@ -5,9 +5,11 @@ from __future__ import annotations
 from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim, divisor, hint, product, symbols
 from aitc.ir.graph import Graph, Node, Value
-from aitc.ir.index import is_view
+from aitc.ir.index import Index, is_view, target_index
 from aitc.ir.op import Kind
 from aitc.kernels.functor import Storage
+from aitc.kernels.kernel import coordinate, dim_of
+from aitc.kernels.sites import linear
 from aitc.schedule.anchors import IN_PLACE, is_anchor
 from aitc.schedule.storage import Storages
 from aitc.schedule.why import Fusions
@@ -17,8 +19,9 @@ from aitc.targets.target import Target
 def join_in_place(graph: Graph, storage: Storages, target: Target, why: Fusions | None = None) -> None:
     """Gives the inputs of Concats a place inside the output's memory, the last Concat first, so that chains end in one buffer.
 
-    An input that cannot be written there (it is a model input, a view, or belongs to another Concat) is copied, if that is the smaller
-    part. A Concat of pointwise results alone stays a node: one launch computes it. ``why`` gets the reasons.
+    An input that cannot be written there (it is a model input, a part, or belongs to another Concat) is copied, if that is the smaller
+    part; of a reshaped or transposed one, what is behind the view is written at the strides that make it so. A Concat of pointwise
+    results alone stays a node: one launch computes it. ``why`` gets the reasons.
     """
     why = why or Fusions()
     made: list[Node] = []
@@ -50,7 +53,9 @@ def _join(graph: Graph, node: Node, storage: Storages, target: Target, why: Fusi
         position = position + v.shape[axis]
     if target.gpu and any(divisor(s) * out.type.dtype.bytes % 16 for s in starts if s != 0):
         return stays("every row would begin off the 16 bytes that a thread moves at once")
-    reasons = [_fixed(graph, v, storage) for v in node.inputs]
+    behind = [_behind(v, Storage(place.root, start, place.strides)) for v, start in zip(node.inputs, starts, strict=True)]
+    reasons = ["it is a view of no other's whole" if b is None else _fixed(graph, b[0], storage) for b in behind]
+    reasons = [r or ("it is an output" if v in graph.outputs else "") for v, r in zip(node.inputs, reasons, strict=True)]
     fits = [not reason for reason in reasons]
     ready = sum(hint(product(v.shape)) for v, fit in zip(node.inputs, fits, strict=True) if v is not None and fit)
     if not ready or ready * 2 < hint(product(out.shape)):
@@ -60,24 +65,46 @@ def _join(graph: Graph, node: Node, storage: Storages, target: Target, why: Fusi
         return []
     made: list[Node] = []
     inputs: list[Value | None] = []
-    for v, reason, start in zip(node.inputs, reasons, starts, strict=True):
+    for v, reason, start, base in zip(node.inputs, reasons, starts, behind, strict=True):
         assert v is not None
-        if reason or any(v is w for w in inputs):
+        if reason or base is None or storage.aliased(base[0]):
             why.not_in_place(v, node, reason or "it is joined twice")
             builder = Builder(graph, v.producer.locs if v.producer else node.locs, place=False)
             v = builder.op("Copy", v, order=out.type.order)
             made += builder.made
-        storage.alias(v, Storage(place.root, start, place.strides))
+            base = (v, Storage(place.root, start, place.strides))
+        storage.alias(*base)
         inputs.append(v)
     graph.set_inputs(node, inputs)
     storage.join(node)
     return made
 
 
+def _behind(v: Value | None, place: Storage) -> tuple[Value, Storage] | None:
+    """The value that ``v`` is a view of, element by element, and where it lies when ``v`` lies at ``place``; None if it cannot."""
+    assert v is not None
+    views: list[Node] = []
+    while is_view(v.producer):
+        assert v.producer is not None
+        views.append(v.producer)
+        v = v.producer.input
+    if not views:
+        return v, place
+    coords = [coordinate(f"b{a}", d) for a, d in enumerate(v.shape)]
+    index: Index = tuple(dim_of(c) for c in coords)
+    for view in reversed(views):
+        seen = target_index(view, index)
+        if seen is None:
+            return None
+        index = seen
+    form = linear(place.at(index), coords)
+    return None if form is None else (v, Storage(place.root, *form))
+
+
 def _fixed(graph: Graph, v: Value | None, storage: Storages) -> str:
     """Why ``v`` cannot be computed in another place; "" if its memory is nobody else's business, and a kernel of its own writes it."""
-    if v is None or v.const is not None or v.producer is None or v.producer not in graph or is_view(v.producer):
-        return "it is a view, an input or a constant: nothing computes it anew"
+    if v is None or v.const is not None or v.producer is None or v.producer not in graph:
+        return "it is an input or a constant: nothing computes it anew"
     if v.producer.bodies or v in graph.outputs or storage.aliased(v) or v.producer.op.name in IN_PLACE:
         return "its place is given: an output, a part of another Concat, or written by a branch, a loop or a scatter"
     if any(u.op.name in IN_PLACE for u in v.users):

@@ -13,6 +13,7 @@ from aitc.schedule.anchors import IN_PLACE, is_anchor
 from aitc.schedule.join import join_in_place
 from aitc.schedule.lower import lower_unsupported
 from aitc.schedule.storage import Storages
+from aitc.schedule.upsample import split_upsampled
 from aitc.schedule.why import Fusions
 from aitc.targets.target import Target
 
@@ -23,6 +24,7 @@ def prepare(graph: Graph, storage: Storages, target: Target, why: Fusions | None
     Raises AitcError (UNSUPPORTED) that lists every node for which no kernel is found.
     """
     why = why or Fusions()
+    split_upsampled(graph, target)
     lower_unsupported(graph, storage, target)
     _own_outputs(graph, why)
     _write_in_place(graph, storage, why)

@@ -146,7 +146,7 @@ def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
         same = size_in == size_out and (scale in (0, 1) or not scale) and given_scales is None
         if same and a.coordinates != "tf_crop_and_resize":
             continue
-        factor = None if given_scales is not None else _whole_factor(a, size_in, size_out, scale)
+        factor = None if given_scales is not None else whole_factor(a, size_in, size_out, scale)
         if factor is not None:
             source[axis] = floordiv(index[axis], factor)
             continue
@@ -213,7 +213,7 @@ def resize(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
     return Ref(name, uniform=False, outer=False)
 
 
-def _whole_factor(a: Any, size_in: Dim, size_out: Dim, scale: float) -> int | None:
+def whole_factor(a: Any, size_in: Dim, size_out: Dim, scale: float) -> int | None:
     """The factor of nearest upsampling by a whole number, where every mode picks element i // factor."""
     if a.mode != "nearest":
         return None

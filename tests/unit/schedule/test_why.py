@@ -93,7 +93,7 @@ output "y" = %y
 """
     why = fusions(PRODUCT + body)
     assert why.joined == 1
-    assert reasons(why, "memory") == {"%x Concat %c": "it is a view, an input or a constant: nothing computes it anew"}
+    assert reasons(why, "memory") == {"%x Concat %c": "it is an input or a constant: nothing computes it anew"}
 
 
 def test_products_of_one_input_that_stay_two() -> None:
