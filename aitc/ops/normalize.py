@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aitc.ir import dim as d
-from aitc.ir.dtype import DType
+from aitc.ir.dtype import F32, F64, DType
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
@@ -187,7 +187,9 @@ def batch_norm(b: Scope, x: Value, scale: Value, bias: Value, mean: Value, varia
         shift = t - m * factor
         factor_value = b.constant(factor.astype(x.type.dtype.numpy), name="scale")
         shift_value = b.constant(shift.astype(x.type.dtype.numpy), name="shift")
-    else:
+    else:  # scale, statistics and data may be of three types
+        wide = F64 if any(v.type.dtype is F64 for v in (x, scale, bias, mean, variance)) else F32
+        scale, bias, mean, variance = (cast(b, v, wide) for v in (scale, bias, mean, variance))
         factor_value = b.op("Div", scale, b.op("Sqrt", b.op("Add", variance, b.like(epsilon, variance))))
         shift_value = b.op("Sub", bias, b.op("Mul", mean, factor_value))
         factor_value, shift_value = cast(b, factor_value, x.type.dtype), cast(b, shift_value, x.type.dtype)
@@ -215,6 +217,7 @@ def batch_normalization(
     centred = b.op("Sub", x, now_mean)
     now_variance = b.op("Reduce", b.op("Mul", centred, centred), function="mean", axes=axes, keepdims=True)
     y = b.op("Mul", centred, b.op("Rsqrt", b.op("Add", now_variance, b.like(epsilon, now_variance))))
+    scale, bias = cast(b, scale, x.type.dtype), cast(b, bias, x.type.dtype)
     y = affine(b, y, along_channel(b, scale, x.type.rank), along_channel(b, bias, x.type.rank))
 
     def blend(old: Value, now: Value) -> Value:
