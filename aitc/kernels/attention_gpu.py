@@ -11,7 +11,14 @@ from aitc.ir.dim import ceildiv, hint, product
 from aitc.kernels import cdna
 from aitc.kernels import kernel as k
 from aitc.kernels.attention import AttentionForm, AttentionProblem, attention_draft, attention_form, typical_keys
-from aitc.kernels.attention_split import AttentionSplit, split_draft, split_tiles, split_us
+from aitc.kernels.attention_split import (
+    AttentionSplit,
+    AttentionSplitSimt,
+    split_draft,
+    split_simt_tiles,
+    split_tiles,
+    split_us,
+)
 from aitc.kernels.functor import StorageOf
 from aitc.kernels.group import Group
 from aitc.targets.target import Target
@@ -120,7 +127,7 @@ def short_heads(group: Group, storage: StorageOf) -> AttentionProblem | k.No:
 
 
 class TiledAttention(k.Kernel):
-    """Attention by blocks of BM queries that walk over tiles of BN keys; a configuration has ``BM``, ``BN`` and ``threads``."""
+    """Attention by blocks of BM queries that walk over tiles of BN keys; a configuration has ``BM``, ``BN`` and ``threads``, or divides the keys."""
 
     template = "kernel"
     anchors = frozenset({"Attention"})
@@ -140,10 +147,14 @@ class TiledAttention(k.Kernel):
         return short_heads(group, storage)
 
     def score_us(self, problem: AttentionProblem, config: Any, target: Target) -> float:
+        if isinstance(config, AttentionSplit | AttentionSplitSimt):
+            return split_us(problem, config, target)
         smem = self.smem_bytes(problem, config)
         return attention_us(problem, config.BM, config.BN, config.threads, smem, self.tflops(target), target)
 
     def build(self, group: Group, problem: AttentionProblem, config: Any, storage: StorageOf, target: Target) -> k.Draft:
+        if isinstance(config, AttentionSplit | AttentionSplitSimt):
+            return split_draft(self.name, group, problem, config, storage, target)
         numbers = ", ".join(str(getattr(config, f.name)) for f in fields(config))
         call = f"{self.name}<{str(problem.causal).lower()}, {self.tile}<{numbers}>>"
         blocks = product((ceildiv(problem.queries, config.BM), problem.heads, problem.batch))
@@ -174,18 +185,6 @@ class AttentionSm80(TiledAttention):
         fitting = [t for t in tiles if t.smem_bytes(problem.D, problem.DV) <= target.smem_bytes]
         return [*fitting, *split_tiles(problem, target)]
 
-    def score_us(self, problem: AttentionProblem, config: AttentionTile | AttentionSplit, target: Target) -> float:
-        if isinstance(config, AttentionSplit):
-            return split_us(problem, config, target)
-        return super().score_us(problem, config, target)
-
-    def build(
-        self, group: Group, problem: AttentionProblem, config: AttentionTile | AttentionSplit, storage: StorageOf, target: Target
-    ) -> k.Draft:
-        if isinstance(config, AttentionSplit):
-            return split_draft(self.name, group, problem, config, storage, target)
-        return super().build(group, problem, config, storage, target)
-
 
 @k.register
 class AttentionCdna(TiledAttention):
@@ -195,7 +194,7 @@ class AttentionCdna(TiledAttention):
     tile = "AttentionCdnaTile"
     doc = "attention by MFMA: fp16 and bf16, head sizes up to 256; compiled and emulated, never timed on AMD hardware"
 
-    def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionCdnaTile]:
+    def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionCdnaTile | AttentionSplitSimt]:
         D = max(problem.D, problem.DV)  # a wave alone holds all of the next keys and values in its registers
         numbers: tuple[tuple[int, ...], ...] = ((32, 4), (32, 4, 16), (32, 2, 16))
         if D <= 64:
@@ -203,12 +202,15 @@ class AttentionCdna(TiledAttention):
         elif D <= 128:
             numbers = (64, 4), (32, 4), (64, 4, 16), (32, 1, 16), (32, 2)
         tiles = [AttentionCdnaTile(*n) for n in numbers]
-        return [t for t in tiles if t.smem_bytes(problem.D, problem.DV) <= target.smem_bytes]
+        fitting = [t for t in tiles if t.smem_bytes(problem.D, problem.DV) <= target.smem_bytes]
+        return [*fitting, *split_simt_tiles(problem, target)]
 
     def build(
-        self, group: Group, problem: AttentionProblem, config: AttentionCdnaTile, storage: StorageOf, target: Target
+        self, group: Group, problem: AttentionProblem, config: AttentionCdnaTile | AttentionSplitSimt, storage: StorageOf, target: Target
     ) -> k.Draft:
         draft = super().build(group, problem, config, storage, target)
+        if isinstance(config, AttentionSplitSimt):
+            return draft
         return cdna.claimed(draft, config.blocks(problem.D, problem.DV, target))
 
 
@@ -218,7 +220,7 @@ class AttentionSimt(TiledAttention):
     requires = frozenset({"simt"})
     tile = "AttentionSimtTile"
     widest = 4
-    doc = "attention by plain multiply-adds: strict float32, double, any head size"
+    doc = "attention by plain multiply-adds: strict float32, double, any head size; few queries: keys split among blocks"
 
     def smem_bytes(self, p: AttentionProblem, config: AttentionSimtTile) -> int:
         return config.smem_bytes(p.D, p.DV, 8 if p.dtype == "f64" else 4)
@@ -238,7 +240,7 @@ class AttentionSimt(TiledAttention):
             return k.No(f"heads of {p.D} and {p.DV} need more shared memory than a block has")
         return p
 
-    def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionSimtTile]:
+    def configs(self, problem: AttentionProblem, target: Target) -> Sequence[AttentionSimtTile | AttentionSplitSimt]:
         tiles = (
             AttentionSimtTile(64, 32, 4),
             AttentionSimtTile(32, 32, 2),
@@ -246,4 +248,4 @@ class AttentionSimt(TiledAttention):
             AttentionSimtTile(16, 16, 1),
         )
         fits = [t for t in tiles if self.smem_bytes(problem, t) <= target.smem_bytes]
-        return [t for t in fits if t.threads % target.warp == 0]
+        return [*(t for t in fits if t.threads % target.warp == 0), *split_simt_tiles(problem, target)]

@@ -98,15 +98,15 @@ def attention(
         threads, text = 32 * warps, f"AttentionSplitTile<{', '.join(map(str, tile))}>"
         groups = batch * kv_heads * -(-queries * (heads // kv_heads) // rows)
         blocks, declared, own = groups * splits, ", float* parts, int* tickets", ", parts, tickets"
-        extra = (scratch(groups * splits * rows * (dv + 2), "f32"), scratch(min(groups, 1024), "i32", zeroed=True))
+        extra = (scratch(groups * splits * rows * (dv + 4), "f32"), scratch(min(groups, 1024), "i32", zeroed=True))
     elif kernel == "attention_split_simt":
-        MR, V, lanes, _, warps, splits = tile
+        MR, _, lanes, _, warps, splits = tile
         warp = 64 if wide else 32
         dv, threads, text = -(-DV // 4) * 4, warps * warp, f"AttentionSplitSimtTile<{', '.join(map(str, tile))}>"
         smem = 4 * max(threads // lanes * MR * (dv + 4), MR * splits) + 16
         groups = batch * kv_heads * -(-queries * (heads // kv_heads) // MR)
         blocks, declared, own = groups * splits, ", float* parts, int* tickets", ", parts, tickets"
-        extra = (scratch(groups * splits * MR * (dv + 2), "f32"), scratch(min(groups, 1024), "i32", zeroed=True))
+        extra = (scratch(groups * splits * MR * (dv + 4), "f32"), scratch(min(groups, 1024), "i32", zeroed=True))
     elif kernel == "attention_simt":
         d, dv, size = -(-D // 4) * 4, -(-DV // 4) * 4, 8 if dtype == "f64" else 4
         smem = (tile[0] * (d + 4) + tile[1] * (max(d, dv) + 4) + tile[0] * (tile[1] + 4)) * size

@@ -31,6 +31,7 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "conv_simt": conv_cases.simt_cases,
     "attention_sm80": attention_cases.sm80_cases,
     "attention_split_sm80": attention_cases.split_cases,
+    "attention_split_simt": attention_cases.split_simt_cases,
     "attention_sm90": attention_sm90_cases.cases,
     "attention_simt": attention_cases.simt_cases,
     "gemm_cdna": gemm_cases.cdna_cases,

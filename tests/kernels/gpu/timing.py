@@ -145,7 +145,7 @@ def _attention_race(
     )
 
 
-def _decode_race(b: int, heads: int, kv_heads: int, keys: int, D: int) -> Race:
+def _decode_race(b: int, heads: int, kv_heads: int, keys: int, D: int, dtype: str = "f16") -> Race:
     """A decoding step: one query, a long cache."""
 
     def rival(torch: Any, x: list[Any]) -> Any:
@@ -153,11 +153,16 @@ def _decode_race(b: int, heads: int, kv_heads: int, keys: int, D: int) -> Race:
         k, v = (t.view(b, keys, kv_heads, D).transpose(1, 2) for t in x[1:3])
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2)
 
-    kernel, full = "attention_split_sm80", max(1, round(264 / (b * kv_heads)))
+    full = max(1, round(264 / (b * kv_heads)))
     splits = sorted({1, max(1, full // 2), full, min(64, 2 * full)})
-    tiles = [(16, 4, 3, 1, n) for n in splits] + [(16, 4, 4, 1, full), (16, 8, 3, 1, full), (32, 4, 2, 1, full)]
-    make = tuple(attention(kernel, t, b, heads, 1, keys, D, kv_heads=kv_heads, light=True) for t in tiles)
-    return Race(f"{kernel} f16 decode ({b},{heads}/{kv_heads},1x{keys},{D})", 0, 4.0 * b * kv_heads * keys * D, make, rival)
+    if dtype == "f32":
+        kernel, tiles = "attention_split_simt", [(4, 4, 32, u, w, n) for n in (*splits, 32) for u, w in ((4, 4), (2, 4), (4, 2))]
+    else:
+        kernel = "attention_split_sm80"
+        tiles = [(16, 4, 3, 1, n) for n in splits] + [(16, 4, 4, 1, full), (16, 8, 3, 1, full), (32, 4, 2, 1, full)]
+    make = tuple(attention(kernel, t, b, heads, 1, keys, D, kv_heads=kv_heads, dtype=dtype, light=True) for t in tiles)
+    size = 4.0 if dtype == "f32" else 2.0
+    return Race(f"{kernel} {dtype} decode ({b},{heads}/{kv_heads},1x{keys},{D})", 0, 2 * size * b * kv_heads * keys * D, make, rival)
 
 
 def races() -> Iterator[Race]:
@@ -208,6 +213,8 @@ def races() -> Iterator[Race]:
     yield _attention_race("attention_sm80", 1, 32, 4096, 128, "f16", half[:4], causal=True)
     for b, keys in ((1, 1024), (1, 4096), (1, 32768), (4, 4096), (16, 1024), (16, 4096), (64, 1024), (64, 4096)):
         yield _decode_race(b, 32, 8, keys, 128)
+    for b, keys in ((1, 4096), (1, 32768), (16, 4096)):
+        yield _decode_race(b, 32, 8, keys, 128, "f32")
     for b, h, length, D in ((1, 12, 128, 64), (32, 12, 128, 64)):
         yield _attention_race("attention_simt", b, h, length, D, "f32", ((32, 32, 2), (64, 32, 4), (64, 64, 4)))
     side, c = 56, 144
