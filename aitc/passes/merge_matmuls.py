@@ -8,6 +8,7 @@ import numpy as np
 
 from aitc.ir.apart import Apart, label
 from aitc.ir.builder import Builder
+from aitc.ir.dim import product
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import Kind
 from aitc.passes.base import Context, graphs, register
@@ -87,11 +88,15 @@ def _bias(graph: Graph, node: Node) -> Node | None:
 
 
 def _pointwise_follows(node: Node) -> bool:
+    """Whether the result goes on into pointwise nodes of its own size; one that is broadcast is an operand of another's epilogue."""
     stack = [node.output]
     while stack:
-        for user in stack.pop().users:
+        value = stack.pop()
+        for user in value.users:
             if user.op.kind is Kind.POINTWISE:
-                return True
+                if product(user.output.shape) == product(value.shape):
+                    return True
+                continue
             if user.op.name in ("Reshape", "Transpose"):
                 stack.append(user.output)
     return False

@@ -202,3 +202,26 @@ def test_all_passes_are_linear() -> None:
     seconds(4)
     small, large = seconds(40), seconds(320)
     assert large < 8 * small * 3 + 0.2  # a quadratic walk would take 64 times as long
+
+
+@pytest.mark.parametrize(("broadcast", "products"), [(True, 1), (False, 2)])
+def test_products_that_are_broadcast_become_one_and_those_with_tails_stay(broadcast: bool, products: int) -> None:
+    shape, reshaped = ("[2, 6, 5]", "(2, 6, 1)") if broadcast else ("[2, 6]", "(2, 6)")
+    graph = from_text(f"""graph "main" {{
+      input %x: f32[2, 8]
+      input %image: f32{shape}
+      const %w: f32[8, 6] = random(1)
+      const %v: f32[8, 6] = random(2)
+      %a = MatMul(%x, %w)
+      %b = MatMul(%x, %v)
+      %a1 = Reshape(%a) {{shape = {reshaped}}}
+      %b1 = Reshape(%b) {{shape = {reshaped}}}
+      %y = Add(%image, %a1)
+      %z = Mul(%y, %b1)
+      output "z" = %z
+    }}""")
+    feed = random_inputs(graph, 0)
+    before = interpret(graph, feed)["z"]
+    run_passes(graph, Context(), ["merge_matmuls"])
+    assert [n.op.name for n in graph.nodes].count("MatMul") == products
+    np.testing.assert_allclose(interpret(graph, feed)["z"], before, rtol=1e-5)
