@@ -9,6 +9,7 @@ from aitc.kernels import kernel as k
 from aitc.targets.target import Target
 
 MATRIX_TYPES = {"f16": ("fp16", 2), "bf16": ("bf16", 2), "f32": ("fp32", 4)}  # rate, bytes; MFMA on float is exact
+FLOAT8_TYPES = {"f8e4m3fnuz": ("fp8", 1), "f8e5m2fnuz": ("fp8", 1)}  # of gfx942, with sums in float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,15 @@ HALF_TILES = (
     CdnaTile(32, 32, 32, 1, 1, 2, split=4),
     CdnaTile(16, 64, 64, 1, 4, 3, mfma=16),
     CdnaTile(16, 32, 64, 1, 2, 2, mfma=16, split=2),
+)
+FLOAT8_TILES = (
+    CdnaTile(128, 128, 64, 2, 2, 2),
+    CdnaTile(256, 128, 64, 2, 2, 1),
+    CdnaTile(128, 64, 64, 2, 2, 2),
+    CdnaTile(64, 64, 128, 2, 2, 2),
+    CdnaTile(64, 64, 64, 2, 2, 3),
+    CdnaTile(32, 64, 128, 1, 2, 2),
+    CdnaTile(16, 64, 128, 1, 4, 3, mfma=16),
 )
 FLOAT_TILES = (
     CdnaTile(128, 128, 16, 2, 2, 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from aitc.ir.interpret import InterpretError, evaluate
 from aitc.ir.match import uses_symbols
 from aitc.ir.op import Kind
 from aitc.passes.base import Context, graphs, register
-from aitc.passes.quantize_products import may_be_multiplied, wanted
+from aitc.passes.quantize_products import formats, may_be_multiplied
 
 SMALL_BYTES = 1 << 16  # results of up to this size are folded whatever their inputs were
 _NEVER = frozenset({Kind.SOURCE, Kind.CONTROL, Kind.RECURRENT, Kind.ATTENTION})
@@ -23,7 +24,8 @@ _SMALL_SOURCES = frozenset({"Range", "Fill", "Dims", "EyeLike"})
 @register
 def run(graph: Graph, context: Context) -> int:
     """Folds nodes whose inputs are all constant, unless the result is larger than what it is made of (a big Expand stays a view)."""
-    keep = may_be_multiplied if wanted(context) else _nothing
+    kinds = formats(context)
+    keep = partial(may_be_multiplied, kinds=kinds) if kinds else _nothing
     return sum(_fold(g, keep) for g in graphs(graph))
 
 

@@ -11,9 +11,11 @@ from aitc.ir.dtype import F32
 from aitc.ir.graph import Graph, Node, Value
 from aitc.passes.base import Context, graphs, register
 
-FLOAT8 = frozenset({"f8e4m3fn", "f8e5m2"})
-NEEDS = frozenset({"fp8", "wgmma", "tma"})
-"""Features of a target whose kernels multiply float8."""
+FORMATS = (
+    (frozenset({"fp8", "wgmma", "tma"}), frozenset({"f8e4m3fn", "f8e5m2"})),
+    (frozenset({"fp8", "mfma"}), frozenset({"f8e4m3fnuz", "f8e5m2fnuz"})),
+)
+"""Features of targets whose kernels multiply float8, and the formats that they do."""
 UNIT = 16
 """The depth is a multiple: rows of float8 begin on 16 bytes."""
 
@@ -31,31 +33,31 @@ class Quantized:
 @register
 def run(graph: Graph, context: Context) -> int:
     """Float8 products: (sx · x) (w · sw) becomes (x w) · (sx · sw), summed in float; weights that nothing multiplies so are dequantised for good."""
-    if not wanted(context):
-        return 0
-    return sum(_rewrite(g) for g in graphs(graph))
+    kinds = formats(context)
+    return sum(_rewrite(g, kinds) for g in graphs(graph)) if kinds else 0
 
 
-def wanted(context: Context) -> bool:
-    """Whether the target has kernels for it."""
-    return context.target is not None and context.target.features >= NEEDS
+def formats(context: Context) -> frozenset[str]:
+    """The float8 types that the target has kernels for."""
+    features = context.target.features if context.target is not None else frozenset()
+    return frozenset().union(*(kinds for needs, kinds in FORMATS if features >= needs))
 
 
-def may_be_multiplied(node: Node) -> bool:
+def may_be_multiplied(node: Node, kinds: frozenset[str]) -> bool:
     """Whether DequantizeLinear ``node`` of a weight is an operand of such a product, so that it must not be folded before this pass."""
     if node.op.name != "DequantizeLinear":
         return False
     users = [u for user in node.output.users for u in (user.output.users if user.op.name == "Transpose" else (user,))]
-    return any(u.op.name == "MatMul" and match(u) is not None for u in users)
+    return any(u.op.name == "MatMul" and match(u, kinds) is not None for u in users)
 
 
-def match(node: Node) -> Quantized | None:
-    """The operands of MatMul ``node``, if both are dequantised float8 of one type."""
+def match(node: Node, kinds: frozenset[str]) -> Quantized | None:
+    """The operands of MatMul ``node``, if both are dequantised float8 of one type, one of ``kinds``."""
     if node.op.name != "MatMul" or node.attrs.out is not None or any(v is None for v in node.inputs):
         return None
     first, second = node.inputs
     assert first is not None and second is not None
-    x, w = _dequantized(first, ("Reshape",)), _dequantized(second, ("Transpose",))
+    x, w = _dequantized(first, ("Reshape",), kinds), _dequantized(second, ("Transpose",), kinds)
     if x is None or w is None or x[0].type.dtype is not w[0].type.dtype or w[0].const is None or w[0].type.rank != 2:
         return None
     K, N = second.shape
@@ -68,12 +70,12 @@ def match(node: Node) -> Quantized | None:
     return Quantized(x[0], x[1], w[0], w[1])
 
 
-def _dequantized(v: Value, views: tuple[str, ...]) -> tuple[Value, Value] | None:
+def _dequantized(v: Value, views: tuple[str, ...], kinds: frozenset[str]) -> tuple[Value, Value] | None:
     """(float8 elements, scale) behind ``v``, seen through ``views`` of one kind; None if it is no dequantised float8, or has a zero point."""
     node = v.producer
     while node is not None and node.op.name in views:
         node = node.input.producer
-    if node is None or node.op.name != "DequantizeLinear" or node.input.type.dtype.name not in FLOAT8:
+    if node is None or node.op.name != "DequantizeLinear" or node.input.type.dtype.name not in kinds:
         return None
     scale = node.inputs[1]
     zero = node.inputs[2] if len(node.inputs) > 2 else None
@@ -86,11 +88,11 @@ def _single(scale: Value) -> bool:
     return all(d == 1 for d in scale.shape)
 
 
-def _rewrite(graph: Graph) -> int:
+def _rewrite(graph: Graph, kinds: frozenset[str]) -> int:
     changes = 0
     made: list[Node] = []
     for node in list(graph.nodes):
-        found = match(node)
+        found = match(node, kinds)
         if found is not None:
             b = Builder(graph, node.locs, place=False)
             graph.replace_uses(node.output, _product(b, node, found))

@@ -37,9 +37,9 @@ class Model:
         values = np.random.default_rng(len(self.constants)).standard_normal(shape).astype(np.float32) / 8
         return self.constant(helper.make_tensor(f"w{len(self.constants)}", dtype, shape, values.ravel()))
 
-    def constant(self, value: onnx.TensorProto | np.ndarray) -> str:
-        if isinstance(value, np.ndarray):
-            value = numpy_helper.from_array(value, f"w{len(self.constants)}")
+    def constant(self, value: onnx.TensorProto | np.ndarray | np.generic) -> str:
+        if not isinstance(value, onnx.TensorProto):
+            value = numpy_helper.from_array(np.asarray(value), f"w{len(self.constants)}")
         self.constants.append(value)
         return value.name
 
@@ -113,12 +113,21 @@ def _others(m: Model) -> None:
     m.op("ScatterND", m.input(F32, 20, 8), m.input(I64, 5, 1), m.input(F32, 5, 8))
 
 
+def _float8(m: Model) -> None:
+    """The formats of gfx942, quantised as exporters write it; other targets multiply the dequantised elements."""
+    for float8 in (TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2FNUZ):
+        scale, zero = m.constant(np.float32(0.02)), m.constant(helper.make_tensor(f"zero{float8}", float8, [], [0]))
+        x = m.op("QuantizeLinear", m.input(F32, 130, 128), scale, zero, keep=False)
+        m.op("MatMul", m.op("DequantizeLinear", x, scale, zero, keep=False), m.op("DequantizeLinear", m.weight(float8, 128, 96), scale, zero, keep=False))
+
+
 PARTS: dict[str, Callable[[Model], None]] = {
     "products": _products,
     "convolutions": _convolutions,
     "attention": _attention,
     "rows": _rows,
     "others": _others,
+    "float8": _float8,
 }
 
 
@@ -132,7 +141,7 @@ def plan_of(part: str, *targets: str) -> Plan:
     plan, _ = schedule_with(result.graph, result.targets[0], result.facts, Candidates(None, most=99, places=1))
     kinds: dict[tuple[str, str, str], str] = {}
     for kernel in check_plan(plan).kernels:
-        types = " ".join(sorted(set(re.findall(r"\b(?:half_t|bfloat16_t|float|double)\b", " ".join(kernel.parameters)))))
+        types = " ".join(sorted(set(re.findall(r"\b(?:half_t|bfloat16_t|float8_\w+|float|double)\b", " ".join(kernel.parameters)))))
         kinds.setdefault((kernel.kernel, kernel.config, types if kernel.kernel.endswith("_cdna") else ""), kernel.entry)
     chosen = set(kinds.values())
     return replace(

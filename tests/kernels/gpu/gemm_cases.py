@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aitc.kernels.cdna import FLOAT8_TILES as CDNA_FLOAT8_TILES
 from aitc.kernels.cdna import FLOAT_TILES as CDNA_FLOAT_TILES
 from aitc.kernels.cdna import HALF_TILES as CDNA_HALF_TILES
 from aitc.kernels.cdna import CdnaTile
@@ -273,6 +274,7 @@ struct Store {{
             Scalar(K),
         ),
         warp=tile.warp if isinstance(tile, GemvTile) else 0 if simt else 64 if cdna else 32,
+        arch="gfx942" if dtype.endswith("fnuz") else "",
     )
 
 
@@ -450,3 +452,7 @@ def cdna_cases() -> Iterator[Problem]:
                 yield gemm(f"gemm_cdna {dtype} {t} A {majors[0]} B {majors[1]}", t, 72, 136, 104, dtype, majors)
         yield gemm(f"gemm_cdna {dtype} batch", tiles[-1], 65, 40, 72, dtype, batch=3, pad=8)
         yield gemm(f"gemm_cdna {dtype} 1", tiles[-1], 1, 1, 1, dtype)
+    for dtype, t in zip(("e4m3fnuz", "e5m2fnuz") * len(CDNA_FLOAT8_TILES), CDNA_FLOAT8_TILES):
+        yield gemm(f"gemm_cdna {dtype} {t} odd", t, t.BM + 1, t.BN - 1, t.step * 3 + 1, dtype, out_dtype="f32", epilogue="bias")
+        yield gemm(f"gemm_cdna {dtype} {t} aligned", t, t.BM - 16, t.BN + 16, t.step * 2 + 16, dtype, ("K", "K"), out_dtype="f32", dynamic=False)
+        yield gemm(f"gemm_cdna {dtype} {t} turned", t, t.BM, t.BN + 16, t.step * 2 + 16, dtype, ("M", "N"), out_dtype="f32", dynamic=False)

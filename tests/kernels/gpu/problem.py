@@ -20,8 +20,10 @@ CTYPES = {
     "bool": "bool",
     "e4m3": "float8_e4m3_t",
     "e5m2": "float8_e5m2_t",
+    "e4m3fnuz": "float8_e4m3fnuz_t",
+    "e5m2fnuz": "float8_e5m2fnuz_t",
 }
-SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i8": 1, "u8": 1, "i32": 4, "i64": 8, "bool": 1, "e4m3": 1, "e5m2": 1}
+SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i8": 1, "u8": 1, "i32": 4, "i64": 8, "bool": 1, "e4m3": 1, "e5m2": 1, "e4m3fnuz": 1, "e5m2fnuz": 1}
 _NUMPY = {
     "f16": np.float16,
     "f32": np.float32,
@@ -32,7 +34,12 @@ _NUMPY = {
     "i64": np.int64,
     "bool": np.bool_,
 }
-_FLOAT8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+_FLOAT8 = {
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+}
 TOLERANCE = {"f16": 1e-3, "bf16": 8e-3, "f32": 2e-5, "f64": 1e-12}
 """Greatest |result - expected| / (|expected| + rms(expected)) by the type of the result."""
 

@@ -20,8 +20,9 @@ from aitc.targets.target import find_target
 from .every_kernel import PARTS, plan_of
 
 pytestmark = pytest.mark.hip
-OPERANDS = {"half_t": "f16", "bfloat16_t": "bf16_1k", "float": "f32"}
-FORMS = {"f16": {32: "32x32x8", 16: "16x16x16"}, "bf16_1k": {32: "32x32x8", 16: "16x16x16"}, "f32": {32: "32x32x2", 16: "16x16x4"}}
+OPERANDS = {"half_t": "f16", "bfloat16_t": "bf16_1k", "float": "f32", "float8_e4m3fnuz_t": "fp8_fp8", "float8_e5m2fnuz_t": "bf8_bf8"}
+HALF, EIGHT = {32: "32x32x8", 16: "16x16x16"}, {32: "32x32x16", 16: "16x16x32"}
+FORMS = {"f16": HALF, "bf16_1k": HALF, "f32": {32: "32x32x2", 16: "16x16x4"}, "fp8_fp8": EIGHT, "bf8_bf8": EIGHT}
 
 
 def meant(kernel: KernelSource) -> set[str]:
@@ -73,7 +74,7 @@ def check(plan: Plan, folder: Path, target: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["products", "attention"])
+@pytest.mark.parametrize("part", ["products", "attention", "float8"])
 def test_gfx942(part: str, tmp_path: Path) -> None:
     """One configuration for each kernel and matrix instruction."""
     plan = plan_of(part, "mi300x")

@@ -7,16 +7,16 @@ import pytest
 from graph_inputs import random_inputs
 
 from aitc.ir.builder import Builder
-from aitc.ir.dtype import F8E4M3FN, F8E5M2, F16, F32, DType
+from aitc.ir.dtype import F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, F32, DType
 from aitc.ir.graph import Graph
 from aitc.ir.interpret import interpret
 from aitc.ir.types import TensorType
 from aitc.passes import stages
 from aitc.passes.base import Context
 from aitc.schedule.schedule import PlanOptions, schedule
-from aitc.targets.target import find_target
+from aitc.targets.target import Target, find_target
 
-H200, A100 = find_target("h200"), find_target("a100")
+H200, A100, MI300, MI250 = (find_target(name) for name in ("h200", "a100", "mi300x", "mi250"))
 
 
 def quantized(
@@ -48,16 +48,17 @@ def lowered(graph: Graph, target: object) -> list[str]:
 
 
 GOOD = [
-    quantized(), quantized(F32), quantized(columns=False), quantized(turned=True), quantized(F32, turned=True, columns=False), quantized(float8=F8E5M2),
-    quantized(rows=(33,)),
+    (quantized(), H200), (quantized(F32), H200), (quantized(columns=False), H200), (quantized(turned=True), H200),
+    (quantized(F32, turned=True, columns=False), H200), (quantized(float8=F8E5M2), H200), (quantized(rows=(33,)), H200),
+    (quantized(float8=F8E4M3FNUZ), MI300), (quantized(F32, float8=F8E5M2FNUZ, turned=True), MI300),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("graph", GOOD)
-def test_values_stay(graph: Graph) -> None:
+@pytest.mark.parametrize(("graph", "target"), GOOD)
+def test_values_stay(graph: Graph, target: Target) -> None:
     inputs = random_inputs(graph)
     (before,) = interpret(graph, inputs).values()
-    names = lowered(graph, H200)
+    names = lowered(graph, target)
     assert "DequantizeLinear" not in names
     (product,) = (n for n in graph.nodes if n.op.name == "MatMul")
     assert product.attrs.out is F32
@@ -65,11 +66,14 @@ def test_values_stay(graph: Graph) -> None:
     (after,) = interpret(graph, inputs).values()
     scale = float(np.abs(np.asarray(before, np.float64)).max())
     np.testing.assert_allclose(np.asarray(after, np.float64), np.asarray(before, np.float64), rtol=4e-3, atol=4e-3 * scale)
-    plan = schedule(graph, H200, PlanOptions("m", "m.onnx"))
-    assert [k.kernel for k in plan.kernels] == ["map", "gemm_sm90"]  # quantisation, and all the rest
+    plan = schedule(graph, target, PlanOptions("m", "m.onnx"))
+    assert [k.kernel for k in plan.kernels] == ["map", "gemm_sm90" if target is H200 else "gemm_cdna"]  # quantisation, and all the rest
 
 
-@pytest.mark.parametrize(("graph", "target"), [(quantized(), A100), (quantized(zero=1), H200), (quantized(K=72), H200)])
+BAD = [(quantized(), A100), (quantized(zero=1), H200), (quantized(K=72), H200), (quantized(), MI300), (quantized(float8=F8E4M3FNUZ), MI250)]
+
+
+@pytest.mark.parametrize(("graph", "target"), BAD)
 def test_others_are_dequantised_once(graph: Graph, target: object) -> None:
     """Targets without such kernels, zero points, rows that do not begin on 16 bytes: the weight becomes a constant of the product's type."""
     names = lowered(graph, target)

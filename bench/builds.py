@@ -1,0 +1,80 @@
+"""Builds the example models for targets whose GPUs need not be here, and records what the compilers made of each: nothing is run, nothing timed.
+
+    python -m bench.builds --target mi250 --target mi300x
+
+The models are one small file of each architecture (models/tiny), those real files of the development set that are on this machine, and with ``--full``
+architectures of the catalog in full size (which need the extra ``[models]``).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from aitc.errors import AitcError
+from aitc.pipeline import Options, compile
+from bench import record
+
+Shapes = tuple[tuple[str, tuple[int | str, ...]], ...]
+
+
+def models_here(full: str) -> list[tuple[str, str, Shapes]]:
+    """(name, path, input shapes) of every model."""
+    from models import devset
+    from models.tiny import one_of_each
+
+    found: list[tuple[str, str, Shapes]] = [(p.stem, str(p), ()) for p in one_of_each()]
+    for m in devset.MODELS:
+        if m.wheel is None or (devset.CACHE / f"{m.wheel.package}-{m.wheel.version}" / m.path).exists():
+            found.append((m.name, str(m.fetch()), tuple((name, tuple(shape)) for name, shape in m.shapes().items())))
+    if full:
+        from bench.product import full_model
+
+        found += [(f"{name} (full size)", str(full_model(name)), ()) for name in full.split(",")]
+    return found
+
+
+def build_one(name: str, path: str, shapes: Shapes, target: str, precision: str, jobs: int) -> dict[str, object]:
+    """One row: what was built, or why it was not."""
+    row: dict[str, object] = {"model": name, "target": target, "precision": precision}
+    with tempfile.TemporaryDirectory(prefix="aitc-builds-") as folder:
+        options = Options(targets=(target,), output=Path(folder) / "out", precision=precision, jobs=jobs, verify="skip", input_shapes=shapes)
+        try:
+            result = compile(path, options)
+        except AitcError as error:
+            return {**row, "status": error.diagnostics[0].code, "detail": str(error)}
+        found = result.report["resources"]
+        return {
+            **row,
+            "status": "built",
+            "launches": len(result.report["launches"]),
+            "kernel_files": result.report["kernels"]["files"],
+            "by_kernel": dict(Counter(u["kernel"] for u in found).most_common()),
+            "spills": sum(u["spills"] for u in found),
+            "claims_missed": [u["entry"] for u in found if u["blocks"] < max(1, u.get("claimed_blocks", 1))],
+            "library_bytes": next(size for file, size in result.report["files"].items() if file.endswith(".so")),
+        }
+
+
+@click.command()
+@click.option("--target", "targets", multiple=True, default=("mi250", "mi300x"), show_default=True)
+@click.option("--precision", default="fp16", show_default=True)
+@click.option("--full", default="", help="Names of the catalog, to build in full size besides.")
+@click.option("--jobs", default=2, show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), help="Folder of the result; bench/results by default.")
+def main(targets: tuple[str, ...], precision: str, full: str, jobs: int, results: Path | None) -> None:
+    """Build all example models for each target."""
+    rows = []
+    for name, path, shapes in models_here(full):
+        for target in targets:
+            row = build_one(name, path, shapes, target, precision, jobs)
+            rows.append(row)
+            click.echo(f"{name:44} {target:8} {row['status']} {row.get('kernel_files', '')} {row.get('detail', '')}")
+            record.write("builds_amd" if all(t.startswith("mi") for t in targets) else "builds", rows, ", ".join(targets) + " (not run)", results)
+
+
+if __name__ == "__main__":
+    main()
