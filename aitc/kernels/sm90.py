@@ -148,8 +148,8 @@ def products_us(configs: Sequence[Sm90Tile | Sm90Split], extents: Sequence[Exten
     memory = sum(e.bytes for e in extents) / target.gbps * 1e-3
     group = (config.cluster_m, config.cluster_n) if isinstance(config, Sm90Tile) else (1, 1)
     counts = [e.batch * ceil(e.M / (config.BM * group[0])) * ceil(e.N / (config.BN * group[1])) * config.cluster for e in extents]
-    blocks = sum(counts)
-    mean = sum(n * e.k_blocks for n, e in zip(counts, extents, strict=True)) / max(blocks, 1)
+    blocks = max(1, sum(counts))  # sizes may be typical ones of dims such as h // 2, which are 0 for h = 1
+    mean = sum(n * e.k_blocks for n, e in zip(counts, extents, strict=True)) / blocks
     deepest = max(e.k_blocks for e in extents)
     if isinstance(config, Sm90Split):
         resident = max(1, min(target.smem_bytes // (config.smem_bytes + 1024), 2048 // config.threads))

@@ -140,3 +140,9 @@ def test_floats_get_no_tile_whose_epilogue_spills() -> None:
     wide = [[c for c in product_configs(t, False, False, None, H200) if getattr(c, "ping_pong", False) and c.BN > 128] for t in ("f16", "f32")]
     assert wide[0]
     assert not wide[1]
+
+
+def test_sizes_that_are_typically_nothing_have_a_time() -> None:
+    """Dims such as h // 2 are 0 for the smallest h, which is what is taken for typical where nothing else is known."""
+    for config in (*sm90.TILES, *sm90.SPLITS):
+        assert 0 < sm90.products_us([config], [sm90.Extent(1, 0, 64, 4, 0.0, False)], H200) < 100
