@@ -295,6 +295,20 @@ def shape_members(parameters: Parameters, **sizes: Dim) -> tuple[ShapeMember, ..
     )
 
 
+def shape_struct(name: str, members: Sequence[ShapeMember]) -> tuple[tuple[str, ...], str]:
+    """The definition of a struct Shape among others, as lines, and the expression that makes one."""
+    lines = [f"  static constexpr int64_t {m.name} = {m.value};" if m.static else f"  int64_t {m.name};" for m in members]
+    return (f"struct {name} {{", *lines, "};"), f"{name}{{{', '.join(m.value for m in members if not m.static)}}}"
+
+
+def block_range(first: Dim, blocks: Dim, parameters: Parameters) -> str:
+    """The declaration of ``blocks``, those of a launch from ``first`` on (include/aitc/gpu/blocks.h)."""
+    from aitc.ir.dim import c_expr
+
+    first_text, blocks_text = (str(d) if isinstance(d, int) else f"int({c_expr(d, parameters.dim)})" for d in (first, blocks))
+    return f"const SomeBlocks blocks{{{first_text}, {blocks_text}}}"
+
+
 def banner(group: Group, limit: int = 12) -> tuple[str, ...]:
     """Lines that name the ONNX nodes of a group."""
     lines = [f'{loc.op_type} "{loc.name or f"#{loc.index}"}"' for loc in group.locs[:limit]]
@@ -332,6 +346,7 @@ __all__ = [
     "Storage",
     "as_symbol",
     "banner",
+    "block_range",
     "bounds",
     "coordinate",
     "dim_of",
@@ -343,6 +358,7 @@ __all__ = [
     "output_indices",
     "register",
     "shape_members",
+    "shape_struct",
     "spread_indices",
     "symbols",
     "unflatten",

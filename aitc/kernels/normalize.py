@@ -9,7 +9,7 @@ from aitc.ir.graph import Node
 from aitc.kernels import kernel as k
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
-from aitc.kernels.reduce import STATE_BYTES, RowKernel, RowProblem
+from aitc.kernels.row_kernel import STATE_BYTES, RowKernel, RowLaunch, RowProblem
 from aitc.kernels.rows import Rows, RowShape, row_type, rows_of, vector_for
 from aitc.kernels.sites import load_functor, store_functor
 from aitc.targets.target import Target
@@ -29,18 +29,17 @@ def normalized_axes(node: Node) -> tuple[int, ...]:
 @k.register
 class Normalize(RowKernel):
     name = "normalize"
-    template = "kernel"
+    header = "normalize"
     anchors = frozenset({"Softmax", "LayerNormalization"})
-    heads = True
     doc = "softmax and the norms: one read and one write, statistics in float"
 
-    def _form(self, node: Node, storage: StorageOf) -> Rows:
+    def form(self, node: Node, storage: StorageOf) -> Rows:
         return rows_of(node.input, normalized_axes(node), storage)
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> RowProblem | k.No:
         node = group.anchor
         assert node is not None
-        form = self._form(node, storage)
+        form = self.form(node, storage)
         name = normalization(node).split("{")[0]
         return RowProblem(
             name,
@@ -52,14 +51,14 @@ class Normalize(RowKernel):
         )
 
     def functors(
-        self, group: Group, form: Rows, parameters: Parameters, storage: StorageOf, target: Target
+        self, group: Group, form: Rows, parameters: Parameters, storage: StorageOf, target: Target, suffix: str
     ) -> tuple[k.FunctorText, k.FunctorText]:
         node = group.anchor
         assert node is not None
         c_type = row_type(node.input.type.dtype)
         signature = "int64_t row, int64_t k"
         load = load_functor(
-            group, node.input, form.index, form.vector, parameters, storage, target, signature, c_type=c_type
+            group, node.input, form.index, form.vector, parameters, storage, target, signature, c_type=c_type, name=f"Load{suffix}"
         )
         coords = (form.row, form.k) if form.contiguous else (form.k, form.row)
         store = store_functor(
@@ -72,16 +71,17 @@ class Normalize(RowKernel):
             signature,
             acc="y[j]",
             element=f"const {c_type} (&y)[V]",
+            name=f"Store{suffix}",
         )
         return load, store
 
-    def build(self, group: Group, problem: RowProblem, config: RowShape, storage: StorageOf, target: Target) -> k.Draft:
+    def launch(
+        self, group: Group, problem: RowProblem, config: RowShape, storage: StorageOf, target: Target, parameters: Parameters, suffix: str
+    ) -> RowLaunch:
         node = group.anchor
         assert node is not None
-        form = self._form(node, storage)
-        parameters = Parameters()
-        load, store = self.functors(group, form, parameters, storage, target)
-        shape = k.shape_members(parameters, rows=form.rows, K=form.K)
+        form = self.form(node, storage)
+        load, store = self.functors(group, form, parameters, storage, target, suffix)
         function = "normalize_rows" if form.contiguous else "normalize_columns"
         smem, blocks = 0, form.rows
         if config.threads:
@@ -98,15 +98,5 @@ class Normalize(RowKernel):
                 function += f"<ColumnNorm<{V}, {config.lanes}, {down}>>"
                 smem = config.lanes * down * V * state if down > 1 else 0
             blocks = config.blocks(form.rows, form.contiguous)
-        call = (
-            f"{function}({normalization(node)}, shape, Load{{{', '.join(load.initializers)}}}, Store{{{', '.join(store.initializers)}}});",
-        )
-        context = k.Context(
-            "", k.banner(group), (f"aitc/{'gpu' if target.gpu else 'cpu'}/normalize.h", "aitc/generic/element.h"), "int64_t", shape, (load, store), (),
-            k.entry_parameters(parameters), config.threads, call,
-        )  # fmt: skip
-        return k.Draft(
-            self.name, str(config), self.template, context, parameters, grid=(blocks, 1, 1) if config.threads else (1, 1, 1),
-            block=(max(config.threads, 1), 1, 1), smem_bytes=smem, overlap=True, skip_if_zero=product((form.rows, form.K)),
-            flops=product((form.rows, form.K)) * 8,
-        )  # fmt: skip
+        work = product((form.rows, form.K))
+        return RowLaunch(load, store, function, (normalization(node),), config, smem, blocks, work, work * 8)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aitc.ir.dim import Dim, Symbol, c_expr, product
+from aitc.ir.dim import Dim, Symbol, product
 from aitc.ir.graph import Value
 from aitc.ir.index import Index, is_view
 from aitc.kernels import kernel as k
@@ -184,12 +184,10 @@ class ProductSm90(k.Kernel):
         results: Dim = 0
         for n, (text, work, config) in enumerate(zip(texts, works, configs, strict=True)):
             batch, M, N, _ = work.sizes
-            members = [f"static constexpr int64_t {m.name} = {m.value};" if m.static else f"int64_t {m.name};" for m in text.shape]
-            structs += [(f"struct Shape{n} {{", *("  " + m for m in members), "};"), *text.operands.structs]
-            shape = f"Shape{n}{{{', '.join(m.value for m in text.shape if not m.static)}}}"
+            lines, shape = k.shape_struct(f"Shape{n}", text.shape)
+            structs += [lines, *text.operands.structs]
             blocks = config.blocks(M, N, batch, target)
-            place = f"int({c_expr(first, parameters.dim)}), int({c_expr(blocks, parameters.dim)})" if not _known(first, blocks) else f"{first}, {blocks}"
-            call.append(f"if (const SomeBlocks blocks{{{place}}}; blocks.mine())")
+            call.append(f"if ({k.block_range(first, blocks, parameters)}; blocks.mine())")
             call.append(f"  {text.function}<{config.text}>({', '.join((shape, *text.arguments, 'blocks'))});")
             first, flops, results = first + blocks, flops + work.flops, results + product((batch, M, N))
         headers = dict.fromkeys(f"aitc/gpu/{t.operands.kind}_sm90.h" for t in texts)
@@ -202,10 +200,6 @@ class ProductSm90(k.Kernel):
             self.family, every, config, tuple(headers), tuple(call), tuple(t.store for t in texts), tuple(structs), (), maps, parameters, declared, first,
             config.threads, config.smem_bytes, results, flops, packed, cluster=config.cluster,
         )  # fmt: skip
-
-
-def _known(*dims: Dim) -> bool:
-    return all(isinstance(d, int) for d in dims)
 
 
 def _second_root(group: Group) -> Value:

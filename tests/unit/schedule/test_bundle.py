@@ -63,7 +63,7 @@ def test_what_a_bundle_needs_moves_ahead_of_it() -> None:
     ends = [product(b, graph, b.op("Softmax", product(b, graph, x, 64), axis=1), 72) for x in inputs(graph, (30, 96), (50, 64))]
     plan = finish(graph, *ends)
     notes = [launch.note for launch in plan.launches]
-    assert notes == ["MatMul | MatMul", "Softmax", "Softmax", "MatMul | MatMul"]
+    assert notes == ["MatMul | MatMul", "Softmax | Softmax", "MatMul | MatMul"]
     written = {"x0", "x1"}
     for launch in plan.launches:
         results = {a.buffer for a in launch.args if a.parameter.startswith(("y", "map_d"))}
@@ -97,3 +97,25 @@ def test_a_weight_that_an_epilogue_reads_too_keeps_its_order() -> None:
     first = b.op("Add", product(b, graph, x, 64), w)
     plan = finish(graph, first, b.op("MatMul", y, w, out=None))
     assert len(plan.launches) == 2
+
+
+def test_norms_of_different_widths_share_a_launch() -> None:
+    """As those of queries and keys do."""
+    graph = Graph("g")
+    b = Builder(graph)
+    q, k, r = inputs(graph, (40, 128), (10, 64), (6, 36))
+    scale = graph.constant(np.ones(128, np.float16))
+    plan = finish(
+        graph, b.op("Mul", b.op("LayerNormalization", q, axes=(1,), epsilon=1e-5, center=False), scale), b.op("Softmax", k, axis=1),
+        b.op("Reduce", r, axes=(1,), function="sum", keepdims=False),
+    )  # fmt: skip
+    (launch,) = plan.launches
+    assert launch.note == "LayerNormalization + Mul | Softmax | Reduce"
+    assert plan.kernels[0].kernel == "rows"
+
+
+def test_rows_that_fill_the_device_run_alone() -> None:
+    graph = Graph("g")
+    b = Builder(graph)
+    x, y = inputs(graph, (100000, 128), (100000, 256))
+    assert len(finish(graph, b.op("Softmax", x, axis=1), b.op("Softmax", y, axis=1)).launches) == 2

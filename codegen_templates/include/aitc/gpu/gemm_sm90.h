@@ -12,9 +12,7 @@
 //   AITC_KERNEL(384, 1) void AITC_ENTRY(gemm_4)(const half_t* bias, const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap d) {
 //     gemm_sm90<TileSm90<128, 256, 4, 2>>(Shape{}, MatrixSm90<half_t, false, false, false>{&a}, MatrixSm90<half_t, false, false, true>{&b}, Store{bias}, d, d);
 //   }
-// Several products in one launch, each on blocks of its own (same tile type, cluster and threads; conv_sm90.h may be among them):
-//   if (const SomeBlocks blocks{0, 24}; blocks.mine()) gemm_split_sm90<...>(Shape0{}, a0, b0, Store0{...}, blocks);
-//   if (const SomeBlocks blocks{24, 16}; blocks.mine()) gemm_split_sm90<...>(Shape1{}, a1, b1, Store1{...}, blocks);
+// Several products in one launch (same tile type, cluster and threads; conv_sm90.h may be among them): blocks.h, given last.
 #pragma once
 #include "aitc/gpu/product_sm90.h"
 #include "aitc/gpu/split_sm90.h"

@@ -58,7 +58,9 @@
 //                                                  half_t* out, int64_t rows) {
 //     normalize_rows<RowNorm<8, 32, 3, 128>>(LayerNorm{1e-12f}, Shape{rows}, Load{x}, Store{scale, bias, out});
 //   }
+// All functions take `blocks` (blocks.h) last: those of the launch that work on these rows, all unless given.
 #pragma once
+#include "aitc/gpu/blocks.h"
 #include "aitc/gpu/functor.h"
 #include "aitc/reduction.h"
 
@@ -116,13 +118,14 @@ template <class Tile, class T> struct RowLanes {
   AITC_FN T max(T v) const { return over(v, [](T a, T b) { return m_max(a, b); }); }
 };
 
-template <class Tile, class Op, class Shape, class Load, class Store>
-AITC_FN void normalize_rows(const Op& op, const Shape& shape, const Load& load, const Store& store) {
+template <class Tile, class Op, class Shape, class Load, class Store, class Blocks = AllBlocks>
+AITC_FN void normalize_rows(const Op& op, const Shape& shape, const Load& load, const Store& store,
+                            const Blocks& blocks = {}) {
   using T = typename Load::type;
   constexpr int V = Tile::V, packs = Tile::packs;
   const int64_t rows = shape.rows;
   const int K = int(shape.K), lane = thread_index() % Tile::lanes;
-  const int64_t row = int64_t(blockIdx.x) * Tile::rows + thread_index() / Tile::lanes;
+  const int64_t row = int64_t(blocks.index()) * Tile::rows + thread_index() / Tile::lanes;
   const bool active = row < rows;
   const RowLanes<Tile, T> all{reinterpret_cast<T*>(shared_memory())};
   grid_dependency_wait();
@@ -227,13 +230,14 @@ template <class Tile, class T> struct ColumnLanes {
   }
 };
 
-template <class Tile, class Op, class Shape, class Load, class Store>
-AITC_FN void normalize_columns(const Op& op, const Shape& shape, const Load& load, const Store& store) {
+template <class Tile, class Op, class Shape, class Load, class Store, class Blocks = AllBlocks>
+AITC_FN void normalize_columns(const Op& op, const Shape& shape, const Load& load, const Store& store,
+                               const Blocks& blocks = {}) {
   using T = typename Load::type;
   constexpr int V = Tile::V;
   const int64_t rows = shape.rows;
   const int K = int(shape.K), x_index = thread_index() % Tile::across, y_index = thread_index() / Tile::across;
-  const int64_t row = (int64_t(blockIdx.x) * Tile::across + x_index) * V;
+  const int64_t row = (int64_t(blocks.index()) * Tile::across + x_index) * V;
   const bool active = row < rows;
   grid_dependency_wait();
 

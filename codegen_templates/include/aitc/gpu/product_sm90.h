@@ -19,6 +19,7 @@
 //          Such a functor may have `using staged = half_t` and take another matrix of 16-bit elements (a residual) before `out`, const float (&staged)[V]: the copy engine brings it
 //          through map_s at a tile's start to where the tile will be staged for its store. The tile has to be `staged`
 #pragma once
+#include "aitc/gpu/blocks.h"
 #include "aitc/gpu/mma_sm90.h"
 #include "aitc/operand.h"
 
@@ -42,18 +43,6 @@ template <int BM_, int BN_, int Stages, int ClusterM = 1, int ClusterN = 1, bool
 template <class T> constexpr int block_elems = 128 / int(sizeof(T));
 // Of float8 the instruction keeps some 14 bits of a sum: each K-block is summed apart, and added to the others in float.
 template <class T> constexpr bool sums_apart = sizeof(T) == 1;
-
-// The blocks that work on a product: all of the launch, or (one launch for several products) `blocks` of them from block `first` on; both multiples of the cluster.
-struct AllBlocks {
-  AITC_FN int index() const { return int(blockIdx.x); }
-  AITC_FN int count() const { return int(gridDim.x); }
-};
-struct SomeBlocks {
-  int first, blocks;
-  AITC_FN int index() const { return int(blockIdx.x) - first; }
-  AITC_FN int count() const { return blocks; }
-  AITC_FN bool mine() const { return index() >= 0 && index() < blocks; }
-};
 
 // Tiles in bands of 8 tile rows, down each column of a band first: what runs at one time shares rows of A and of B.
 struct TileOrder {

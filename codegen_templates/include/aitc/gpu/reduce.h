@@ -47,7 +47,9 @@
 //   AITC_KERNEL(128) void AITC_ENTRY(mean_9)(const half_t* x, half_t* y) {
 //     reduce_columns<Mean, ColumnReduction<8, 16, 8>>(Shape{}, Load{x}, Store{y});
 //   }
+// All functions take `blocks` (blocks.h) last: those of the launch that work on these rows, all unless given.
 #pragma once
+#include "aitc/gpu/blocks.h"
 #include "aitc/gpu/functor.h"
 #include "aitc/reduction.h"
 
@@ -121,14 +123,14 @@ template <class Op, class T> struct Reduction {
   }
 };
 
-template <class Op, class Tile, class Shape, class Load, class Store>
-AITC_FN void reduce_rows(const Shape& shape, const Load& load, const Store& store) {
+template <class Op, class Tile, class Shape, class Load, class Store, class Blocks = AllBlocks>
+AITC_FN void reduce_rows(const Shape& shape, const Load& load, const Store& store, const Blocks& blocks = {}) {
   using R = Reduction<Op, typename Load::type>;
   using State = typename R::State;
   constexpr int V = Tile::V;
   const int64_t rows = shape.rows;
   const int K = int(shape.K), lane = thread_index() % Tile::lanes;
-  const int64_t row = int64_t(blockIdx.x) * Tile::rows + thread_index() / Tile::lanes;
+  const int64_t row = int64_t(blocks.index()) * Tile::rows + thread_index() / Tile::lanes;
   grid_dependency_wait();
   State partial[V];  // one chain of additions each
   AITC_UNROLL
@@ -162,14 +164,14 @@ AITC_FN void reduce_rows(const Shape& shape, const Load& load, const Store& stor
   }
 }
 
-template <class Op, class Tile, class Shape, class Load, class Store>
-AITC_FN void reduce_columns(const Shape& shape, const Load& load, const Store& store) {
+template <class Op, class Tile, class Shape, class Load, class Store, class Blocks = AllBlocks>
+AITC_FN void reduce_columns(const Shape& shape, const Load& load, const Store& store, const Blocks& blocks = {}) {
   using R = Reduction<Op, typename Load::type>;
   using State = typename R::State;
   constexpr int V = Tile::V;
   const int64_t rows = shape.rows;
   const int K = int(shape.K), x_index = thread_index() % Tile::across, y_index = thread_index() / Tile::across;
-  const int64_t row = (int64_t(blockIdx.x) * Tile::across + x_index) * V;
+  const int64_t row = (int64_t(blocks.index()) * Tile::across + x_index) * V;
   grid_dependency_wait();
   State state[V];
   AITC_UNROLL
