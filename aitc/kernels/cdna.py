@@ -8,7 +8,7 @@ from math import ceil
 from aitc.kernels import kernel as k
 from aitc.targets.target import Target
 
-MATRIX_TYPES = {"f16": ("fp16", 2), "bf16": ("bf16", 2), "f32": ("fp32", 4)}  # rate, bytes; MFMA on float is exact
+MATRIX_TYPES = {"f16": ("fp16", 2), "bf16": ("bf16", 2), "f32": ("fp32_matrix", 4)}  # rate, bytes; MFMA on float is exact
 FLOAT8_TYPES = {"f8e4m3fnuz": ("fp8", 1), "f8e5m2fnuz": ("fp8", 1)}  # of gfx942, with sums in float
 
 
@@ -94,7 +94,8 @@ def tile_us(config: CdnaTile, batch: int, M: int, N: int, K: int, rate: str, byt
     """Time of a product on a machine that nobody has timed: its rates on paper (AMD's CDNA 2 and 3 white papers), and waves of blocks.
 
     A step of the blocks that share a unit takes the longest of: their matrix instructions, at nine tenths of the rate; the shared memory that waves read
-    and fill; the L2's lines, at half the speed of shared memory; and the time until the next tiles arrive, half a microsecond.
+    and fill; the L2 cache, whose share for a unit is three tenths of the speed of shared memory; and the time until the next tiles arrive, half a
+    microsecond. A fifth of the other three comes on top: nothing overlaps perfectly.
     """
     units = max(target.units, 1)
     blocks = batch * ceil(M / config.BM) * ceil(N / config.BN)
@@ -106,7 +107,8 @@ def tile_us(config: CdnaTile, batch: int, M: int, N: int, K: int, rate: str, byt
     filled = (config.BM + config.BN) * inside
     read = config.warps_m * config.warps_n * (config.BM // config.warps_m + config.BN // config.warps_n) * inside
     smem = target.unit.smem_gbps * 1e3  # bytes a microsecond
-    step = max(active * matrix, active * (filled + read) / smem, active * filled / (smem / 2), 0.5)
+    parts = (active * matrix, active * (filled + read) / smem, active * filled / (0.3 * smem), 0.5)
+    step = 0.8 * max(parts) + 0.2 * (sum(parts) - 0.5) if max(parts) > 0.5 else 0.5
     store = active * config.BM * config.BN * 4 / smem * 3 + (1.0 if config.split > 1 else 0.5)
     memory = bytes_ / target.gbps * 1e-3
     body = waves * (ceil(K / depth) * step + store)

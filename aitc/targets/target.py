@@ -52,7 +52,7 @@ class Target:
     l2_bytes: int
     features: frozenset[str]  # mma_sm80, wgmma, tma, mfma, avx512 ...
     gbps: float
-    tflops: dict[str, float] = field(hash=False)  # by operand: fp32, tf32, fp16, bf16, fp8
+    tflops: dict[str, float] = field(hash=False)  # by operand: fp32, tf32, fp16, bf16, fp8; fp32_matrix: AMD's matrix cores on fp32
     launch_us: float = field(kw_only=True)
     doc: str = field(kw_only=True)
     unit: Unit = field(kw_only=True, default=CORE)
