@@ -336,7 +336,7 @@ class Model:
     def _operand(self, array: Any, port: Port, stream: int | None) -> _Operand:
         try:
             return self._accept(array, port, stream)
-        except (ValueError, TypeError, BufferError, KeyError) as e:
+        except (ValueError, TypeError, BufferError, KeyError, RuntimeError) as e:  # the last is what torch raises
             raise AitcError(
                 Diagnostic("R02", f'"{port.name}": a {type(array).__name__} cannot be used as a tensor: {e}'),
                 Exit.USAGE,
@@ -443,7 +443,10 @@ def _whole_bytes(array: Any) -> Any:
 def _on_device(array: Any) -> bool:
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
         return False
-    return array.__dlpack_device__()[0] not in _DEVICES["cpu"]
+    try:
+        return array.__dlpack_device__()[0] not in _DEVICES["cpu"]
+    except (ValueError, RuntimeError, BufferError):  # torch's meta and nested tensors: what they lack is said later
+        return False
 
 
 def _random(port: Port, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

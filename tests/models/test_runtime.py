@@ -224,7 +224,17 @@ def test_dlpack_of_other_frameworks(model: aitc.runtime.Model) -> None:
         def __dlpack__(self, **more: object) -> object:
             return self.array.__dlpack__(**more)
 
+    class Broken(Foreign):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            raise ValueError("Unknown device type meta for Dlpack")
+
+        def __dlpack__(self, **more: object) -> object:
+            raise RuntimeError("it has no data")
+
     x = x_of()
+    with pytest.raises(AitcError, match='"x": a Broken cannot be used as a tensor: Unknown device type') as e:
+        model(Broken(x), IDS)
+    assert e.value.exit_code is Exit.USAGE
     np.testing.assert_allclose(model(Foreign(x), Foreign(IDS))[0], expected(PLAN, x, IDS)[0], rtol=1e-6)
 
 
