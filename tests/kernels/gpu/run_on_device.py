@@ -4,6 +4,7 @@
     python tests/kernels/gpu/run_on_device.py --time          also time the main shapes beside torch
     python tests/kernels/gpu/run_on_device.py --only conv     problems or races whose name contains the word
     python tests/kernels/gpu/run_on_device.py --compile-only  no device needed
+    python tests/kernels/gpu/run_on_device.py --json FILE     also write what came out, problem by problem and race by race
 
 Exit status 1 if anything is wrong.
 """
@@ -11,10 +12,12 @@ Exit status 1 if anything is wrong.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -50,6 +53,7 @@ def main() -> int:
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--arch", default="90")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", type=Path, help="file for the results, written again after each of them")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/aitc_gpu_tests"))
     options = parser.parse_args()
     begin = time.time()
@@ -71,6 +75,13 @@ def main() -> int:
     if options.compile_only:
         return int(failed > 0)
     good = 0
+    report: dict[str, list[dict[str, object]]] = {"problems": [], "races": []}
+
+    def note(kind: str, entry: dict[str, object]) -> None:
+        report[kind].append(entry)
+        if options.json is not None:
+            options.json.write_text(json.dumps(report, indent=1) + "\n")
+
     worst: dict[str, float] = {}
     for problem in wanted:
         cubin = cubins[problem.digest]
@@ -80,6 +91,7 @@ def main() -> int:
         kernel = problem.name.split()[0]
         worst[kernel] = max(worst.get(kernel, 0.0), verdict.error / verdict.limit if verdict.limit else 0.0)
         good += verdict.good
+        note("problems", {"name": problem.name, "good": verdict.good, "error": verdict.error, "limit": verdict.limit, "faults": verdict.faults})
         if not verdict.good:
             failed += 1
             print(f"BAD {problem.name}: {'; '.join(verdict.faults)[:400]}", flush=True)
@@ -100,9 +112,10 @@ def main() -> int:
             built = [cubins[c.digest] for c in race.candidates]
             if any(isinstance(c, str) for c in built):
                 continue
-            line = timing.run_race(race, built, torch)  # type: ignore[arg-type]
-            failed += line.endswith("WRONG")
-            print(line, flush=True)
+            result = timing.run_race(race, built, torch)  # type: ignore[arg-type]
+            failed += result.wrong
+            note("races", asdict(result))
+            print(result, flush=True)
     print(f"{time.time() - begin:.0f} s in all")
     return int(failed > 0)
 

@@ -288,8 +288,45 @@ def _time_us(torch: Any, call: Callable[[], object], quick: float) -> float:
 _TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i32": "int32"}
 
 
-def run_race(race: Race, cubins: list[Path], torch: Any) -> str:
-    """One line: the best candidate beside torch, with its error against torch's result."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A candidate's time, and its error against the rival's result."""
+
+    us: float
+    name: str
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class RaceResult:
+    """What a race came to: every candidate, in order, beside torch."""
+
+    race: str
+    flops: float
+    bytes: float
+    rival_us: float
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        """The fastest."""
+        return min(self.candidates, key=lambda c: c.us)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether any candidate computes something else than torch."""
+        return any(not c.error < 5e-3 for c in self.candidates)
+
+    def __str__(self) -> str:
+        best = self.best
+        rate = f"{self.flops / best.us / 1e6:6.1f} T" if self.flops else f"{self.bytes / best.us / 1e3:6.0f} GB/s"
+        others = " ".join(f"{c.us:.1f}" for c in self.candidates)
+        ratio = f"torch {self.rival_us:8.2f} us  ours {best.us:8.2f} us  {self.rival_us / best.us:5.2f}x"
+        return f"{self.race:48s} {ratio}  {rate}  [{best.name}] error {best.error:.1e} all: {others}{' WRONG' if self.wrong else ''}"
+
+
+def run_race(race: Race, cubins: list[Path], torch: Any) -> RaceResult:
+    """Times every candidate beside torch, in one process."""
     first = race.candidates[0]
     torch.manual_seed(0)
     shared = [a for a in first.arguments if not isinstance(a, Scalar | Scratch)]
@@ -303,7 +340,7 @@ def run_race(race: Race, cubins: list[Path], torch: Any) -> str:
     outputs = [b for b, a in zip(buffers, shared, strict=True) if isinstance(a, Output)]
     expected = race.rival(torch, inputs).float().reshape(-1)
     rival_us = _time_us(torch, lambda: race.rival(torch, inputs), 2.0)
-    lines = []
+    found = []
     for problem, cubin in zip(race.candidates, cubins, strict=True):
         kernel = Kernel(problem, cubin)
         own = {
@@ -320,12 +357,6 @@ def run_race(race: Race, cubins: list[Path], torch: Any) -> str:
         torch.cuda.synchronize()
         error = float((outputs[0].float() - expected).norm() / expected.norm())
         us = _time_us(torch, lambda k=kernel, a=arguments: k.launch(a, torch.cuda.current_stream().cuda_stream), 2.0)
-        lines.append(
-            (us, problem.name.split("<")[-1].rstrip(">") if "<" in problem.name else problem.name, error, keep)
-        )
-    best = min(lines)
-    rate = f"{race.flops / best[0] / 1e6:6.1f} T" if race.flops else f"{race.bytes / best[0] / 1e3:6.0f} GB/s"
-    others = " ".join(f"{us:.1f}" for us, *_ in lines)
-    wrong = " WRONG" if any(not line[2] < 5e-3 for line in lines) else ""
-    ratio = f"torch {rival_us:8.2f} us  ours {best[0]:8.2f} us  {rival_us / best[0]:5.2f}x"
-    return f"{race.name:48s} {ratio}  {rate}  [{best[1]}] error {best[2]:.1e} all: {others}{wrong}"
+        found.append(Candidate(us, problem.name.split("<")[-1].rstrip(">") if "<" in problem.name else problem.name, error))
+        del keep
+    return RaceResult(race.name, race.flops, race.bytes, rival_us, tuple(found))
