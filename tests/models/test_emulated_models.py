@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
 import pytest
 from kernels.gpu.every_kernel import PARTS, Model
 
+import aitc
 from aitc import pipeline
 from models import devset
 from models.tiny import FOLDER
@@ -27,6 +30,27 @@ def test_float8_on_gfx942(tmp_path: Path) -> None:
     assert result.verification.status == "passed", result.verification
     products = [k for k in result.plan.kernels if k.kernel == "gemm_cdna"]
     assert [sum(f"float8_{t}fnuz_t" in p for p in k.parameters) for k, t in zip(products, ("e4m3", "e5m2"))] == [2, 2]
+
+
+def test_movement_search_and_recurrence_on_amd_recorded_as_a_graph(tmp_path: Path) -> None:
+    """Gather, where, cast, compare, einsum, resize, pools, top-k, LSTM ...; the second run records a hipGraph, the next ones replay it."""
+    model = Model()
+    PARTS["others"](model)
+    out, options = tmp_path / "out", onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    pipeline.compile(model.proto(), pipeline.Options(targets=("mi250",), name="others", output=out, emulate=True, verify="require", jobs=1))
+    reference = onnxruntime.InferenceSession(model.proto(), options, providers=["CPUExecutionProvider"])
+    with aitc.load(out) as loaded:
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            feeds = {}
+            for p in loaded.inputs:
+                shape, kind = tuple(int(d) for d in p.shape), p.dtype.numpy
+                count = int(np.prod(shape))
+                values = rng.permutation(count) if kind == np.int64 else rng.integers(0, 2, count) if kind == np.bool_ else rng.standard_normal(count)
+                feeds[p.name] = values.reshape(shape).astype(kind)
+            for got, want in zip(loaded(**feeds), reference.run(None, feeds), strict=True):
+                np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=5e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("target", MATRIX)
