@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Union
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from aitc.errors import AitcError, Diagnostic, Exit, Loc
 
@@ -63,7 +63,25 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     if not data or not model.HasField("graph") or (not model.ir_version and not model.opset_import):
         reason = "it is empty" if not data else "it has no graph or no versions"
         raise AitcError(Diagnostic("I02", f"{what} is not an ONNX model: {reason}", stage="import"), Exit.MODEL)
+    damaged = next(_no_text(model), None)
+    if damaged is not None:
+        message = f"{what} holds a name or a word that is no UTF-8 text: {damaged!r}"
+        raise AitcError(Diagnostic("I02", message, stage="import", help="the file is damaged"), Exit.MODEL)
     return model
+
+
+def _no_text(message: Message) -> Iterator[bytes]:
+    """Strings of a message and of those in it that are no UTF-8: protobuf gives them as bytes. Comments may be anything."""
+    if isinstance(message, onnx.TensorProto):  # listing its fields would copy its data
+        strings = [message.name, *(s for e in message.external_data for s in (e.key, e.value))]
+        yield from (s for s in strings if isinstance(s, bytes))
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING and field.name != "doc_string":
+            yield from (s for s in ([value] if isinstance(value, (str, bytes)) else value) if isinstance(s, bytes))
+        elif field.type == field.TYPE_MESSAGE:
+            for part in [value] if isinstance(value, Message) else value:
+                yield from _no_text(part)
 
 
 def opsets(model: onnx.ModelProto, problems: list[Diagnostic]) -> dict[str, int]:
