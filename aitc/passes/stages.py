@@ -28,7 +28,7 @@ def fuse(graph: Graph, context: Context) -> None:
     run_passes(graph, context, ("fuse_rules", "drop_dead"))
     simplify(graph, context)
     run_passes(graph, context, ("fuse_rules", "drop_dead"))
-    run_passes(graph, context, ("merge_matmuls",))
+    run_passes(graph, context, ("split_gates", "merge_matmuls"))
     verify(graph, "fuse")
 
 
