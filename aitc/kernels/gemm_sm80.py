@@ -71,6 +71,19 @@ class GemmSm80(k.Kernel):
                           config.smem_bytes(4 if problem.dtype == "f32" else 2), 8)  # fmt: skip
 
 
+def product_words(
+    group: Group, form: MatMulForm, parameters: Parameters, storage: StorageOf, target: Target, widest: int, suffix: str = ""
+) -> tuple[tuple[tuple[str, ...], ...], k.FunctorText, tuple[k.ShapeMember, ...], tuple[str, ...]]:
+    """The structs of the operands, the functor of the results, the members of the shape, and the arguments behind it; names end in ``suffix``."""
+    widths = load_width(form.a, form.K, form.M), load_width(form.b, form.N, form.K)
+    a, make_a = matrix_struct(f"A{suffix}", f"({form.batch}, {form.M}, {form.K})", form.a, ("K", "M"), parameters, widths[0])
+    b, make_b = matrix_struct(f"B{suffix}", f"({form.batch}, {form.K}, {form.N})", form.b, ("N", "K"), parameters, widths[1])
+    signature = "int batch, int64_t row, int64_t col"
+    store = store_functor(group, form.index, form.coords, parameters, storage, target, signature, name=f"Store{suffix}", widest=widest)
+    shape = k.shape_members(parameters, batch=form.batch, M=form.M, N=form.N, K=form.K)
+    return (a, b), store, shape, (make_a, make_b, f"{store.name}{{{', '.join(store.initializers)}}}")
+
+
 def gemm_draft(
     name: str, header: str, function: str, tile: str, config: object, threads: int, group: Group, storage: StorageOf, target: Target,
     smem_bytes: int, widest: int,
@@ -80,24 +93,8 @@ def gemm_draft(
     form = matmul_form(group.anchor, storage)
     assert isinstance(form, MatMulForm)
     parameters = Parameters()
-    a, make_a = matrix_struct(
-        "A", f"({form.batch}, {form.M}, {form.K})", form.a, ("K", "M"), parameters, load_width(form.a, form.K, form.M)
-    )
-    b, make_b = matrix_struct(
-        "B", f"({form.batch}, {form.K}, {form.N})", form.b, ("N", "K"), parameters, load_width(form.b, form.N, form.K)
-    )
-    store = store_functor(
-        group,
-        form.index,
-        form.coords,
-        parameters,
-        storage,
-        target,
-        "int batch, int64_t row, int64_t col",
-        widest=widest,
-    )
-    shape = k.shape_members(parameters, batch=form.batch, M=form.M, N=form.N, K=form.K)
-    call = (f"{function}<{tile}>(shape, {make_a}, {make_b}, Store{{{', '.join(store.initializers)}}});",)
+    structs, store, shape, arguments = product_words(group, form, parameters, storage, target, widest)
+    call = (f"{function}<{tile}>({', '.join(('shape', *arguments))});",)
     context = k.Context(
         "",
         k.banner(group),
@@ -105,7 +102,7 @@ def gemm_draft(
         "int64_t",
         shape,
         (store,),
-        (a, b),
+        structs,
         k.entry_parameters(parameters),
         threads,
         call,

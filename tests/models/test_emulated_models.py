@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from kernels.gpu.every_kernel import PARTS, Model
+from onnx import TensorProto
 
 import aitc
 from aitc import pipeline
@@ -30,6 +31,19 @@ def test_float8_on_gfx942(tmp_path: Path) -> None:
     assert result.verification.status == "passed", result.verification
     products = [k for k in result.plan.kernels if k.kernel == "gemm_cdna"]
     assert [sum(f"float8_{t}fnuz_t" in p for p in k.parameters) for k, t in zip(products, ("e4m3", "e5m2"))] == [2, 2]
+
+
+def test_independent_products_share_a_launch_on_amd(tmp_path: Path) -> None:
+    """Grouped products: three shapes, each with its own operands and epilogue, one with a symbolic number of rows."""
+    model = Model()
+    for rows, depth, columns in ((70, 64, 72), (16, 128, 40), ("n", 96, 64)):
+        x = model.op("MatMul", model.input(TensorProto.FLOAT16, rows, depth), model.weight(TensorProto.FLOAT16, depth, columns), keep=False)
+        model.op("Relu" if depth == 64 else "Sigmoid", x)
+    options = pipeline.Options(targets=("mi250",), name="grouped", output=tmp_path / "out", emulate=True, verify="require", jobs=1, dims=(("n", (1, 50)),))
+    result = pipeline.compile(model.proto(), options)
+    assert result.plan is not None and result.verification is not None
+    assert [k.kernel for k in result.plan.kernels] == ["products_cdna"]
+    assert result.verification.status == "passed", result.verification
 
 
 def test_movement_search_and_recurrence_on_amd_recorded_as_a_graph(tmp_path: Path) -> None:

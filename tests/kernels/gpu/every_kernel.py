@@ -28,7 +28,7 @@ class Model:
         self.outputs: list[onnx.ValueInfoProto] = []
         self.constants: list[onnx.TensorProto] = []
 
-    def input(self, dtype: int, *shape: int) -> str:
+    def input(self, dtype: int, *shape: int | str) -> str:
         name = f"x{len(self.inputs)}"
         self.inputs.append(helper.make_tensor_value_info(name, dtype, shape))
         return name

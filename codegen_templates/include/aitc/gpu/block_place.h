@@ -9,12 +9,13 @@ AITC_BEGIN
 struct BlockPlace {
   int batch, tile_m, tile_n;
 };
-AITC_FN BlockPlace block_place(int64_t tiles_m, int64_t tiles_n) {
-  const int64_t tiles = tiles_m * tiles_n, batch = blockIdx.x / tiles, i = blockIdx.x - batch * tiles;
+AITC_FN BlockPlace block_place(int64_t tiles_m, int64_t tiles_n, int64_t block) {
+  const int64_t tiles = tiles_m * tiles_n, batch = block / tiles, i = block - batch * tiles;
   constexpr int band = 8;
   const int64_t first = i / (band * tiles_n) * band, height = tiles_m - first < band ? tiles_m - first : band,
                 j = i - first * tiles_n;
   return {int(batch), int(first + j % height), int(j / height)};
 }
+AITC_FN BlockPlace block_place(int64_t tiles_m, int64_t tiles_n) { return block_place(tiles_m, tiles_n, blockIdx.x); }
 
 AITC_END
