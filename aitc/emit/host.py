@@ -12,7 +12,7 @@ from aitc.errors import Loc
 from aitc.ir import dim as dims
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import DType
-from aitc.schedule.plan import Arg, Buffer, DimArg, Launch, Plan, PointerArg, Port, Space, TensorMapArg
+from aitc.schedule.plan import Arg, Buffer, DimArg, Launch, Plan, PointerArg, Port, Require, Space, TensorMapArg
 
 WIDTH = 116
 C_BYTES = {
@@ -107,6 +107,11 @@ class Writer:
 
     def expr(self, d: Dim) -> str:
         return dims.c_expr(d, lambda s: f"dims.{self.symbols[s.name]}")
+
+    def require(self, r: Require) -> str:
+        """The statement that ends the run with an error if ``r`` is not true."""
+        equal = "true" if r.equal else "false"
+        return f"require({self.expr(r.less)}, {self.expr(r.more)}, /*equal*/ {equal}, {c_string(r.what)});"
 
     def text(self, d: Dim) -> str:
         """``d`` as people read it, in the names that the C interface gives its symbols."""

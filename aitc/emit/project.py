@@ -56,6 +56,7 @@ class ProjectContext:
     launches: tuple[LaunchView, ...]
     copies: tuple[str, ...]
     late: tuple[str, ...] = ()  # dims that are known only while the model runs
+    requires: tuple[str, ...] = ()  # what has to be true of the dims before anything runs
     steps: tuple[str, ...] = ()  # the lines of run() between launches and with them, where the data decides
 
 
@@ -160,6 +161,7 @@ def _context(plan: Plan) -> ProjectContext:
             for s in plan.dims
         ),
         kernels=tuple(_kernel_view(k, smem[k.entry]) for k in plan.kernels),
+        requires=tuple(writer.require(r) for r in plan.requires),
         pointers=(*writer.declarations, *(steps.declarations() if steps else ())),
         launches=tuple(writer.launch(i, launch) for i, launch in enumerate(plan.launches)),
         copies=tuple(writer.copies),

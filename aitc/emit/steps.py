@@ -47,8 +47,7 @@ class StepWriter:
         if isinstance(step, ReadDims):
             return self._read(step)
         if isinstance(step, Require):
-            less, more = self.writer.expr(step.less), self.writer.expr(step.more)
-            return [f"require({less}, {more}, /*equal*/ {'true' if step.equal else 'false'}, {c_string(step.what)});"]
+            return [self.writer.require(step)]
         if isinstance(step, SetDims):
             return self._set(step)
         if isinstance(step, Branch):

@@ -141,6 +141,16 @@ def reshape(b: Scope, x: Value, shape: Value, allowzero: bool) -> Value:
     return declare.reshape(b, x, sizes)
 
 
+def expand(b: Scope, x: Value, shape: Value) -> Value:
+    """Expand to sizes that the data gives; a 1 among them keeps the size of ``x``."""
+    shape = integers(b, shape)
+    rank = shape.shape[0]
+    assert isinstance(rank, int)
+    own = (*[1] * (rank - x.type.rank), *x.shape[max(0, x.type.rank - rank) :])
+    (sizes,) = read(b, b.op("Where", b.op("Equal", shape, number(b, 1)), vector(b, own), shape))
+    return declare.expand(b, x, (*x.shape[: max(0, x.type.rank - rank)], *sizes))
+
+
 def spread(b: Scope, v: Value, axes: Value, others: Value) -> Value:
     """A vector with an entry for each axis: those of ``v`` where ``axes`` says, elsewhere those of ``others``."""
     rank = others.shape[0]

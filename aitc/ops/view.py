@@ -335,7 +335,14 @@ def split_attributes(b: Scope, x: Value, *, axis: int = 0, split: tuple[int, ...
 
 @onnx_op("Expand")
 def expand(b: Scope, x: Value, shape: Value) -> Value:
-    return declare.expand(b, x, broadcast(x.shape, b.dims(shape, "the shape", lo=1)))
+    if contents.elements(shape) is None and shape.type.is_static:
+        return runtime.expand(b, x, shape)
+    wanted = b.dims(shape, "the shape", lo=1)
+    common = list(broadcast(x.shape, wanted))
+    for at in range(1, 1 + min(x.type.rank, len(wanted))):  # of two symbols the one that is asked for: the run checks that they are equal
+        if not isinstance(x.shape[-at], int) and not isinstance(wanted[-at], int):
+            common[-at] = wanted[-at]
+    return declare.expand(b, x, common)
 
 
 @onnx_op("Tile", since=6)

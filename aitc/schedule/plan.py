@@ -308,6 +308,7 @@ class Plan:
     statistics: tuple[tuple[str, int], ...] = ()  # nodes imported, after fusion, groups by kind ...
     late: tuple[LateDim, ...] = ()
     steps: tuple[Step, ...] = ()  # empty: the launches one after another; else what runs when, launches among it
+    requires: tuple[Require, ...] = ()  # of the dims that the inputs' shapes give, before anything runs
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

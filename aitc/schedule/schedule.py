@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from aitc.ir.cpp import free_name
-from aitc.ir.dim import Dim, Sum, product, transform
+from aitc.ir.dim import Dim, Sum, product, symbols, transform
 from aitc.ir.graph import Graph, Value
 from aitc.kernels.functor import Line, dim_name
 from aitc.kernels.kernel import KERNELS, No
@@ -36,6 +36,7 @@ from aitc.schedule.plan import (
     Weight,
 )
 from aitc.schedule.prepare import prepare
+from aitc.schedule.requirements import requirements
 from aitc.schedule.select import Choice, Select, Table, choosing
 from aitc.schedule.steps import SCRATCH_TYPES, Block, Scheduled, StepPlanner, known_symbols, touched
 from aitc.schedule.storage import Storages
@@ -151,13 +152,16 @@ class _Planner:
         kernels, entries = self._kernels()
         launches = tuple(self._launch(n, s, entries[n]) for n, s in enumerate(self.scheduled))
         steps = self.late.steps(self.block) if any(s.host is not None for s in self.block.scheduled) else ()
+        known = known_symbols(self.graph)
+        needed = requirements(self.graph, known)
+        requires = tuple(r for r in needed if {s.name for d in (r.less, r.more) for s in symbols(d)} <= known)
         weights = tuple(self.weights.values())
         digest = hashlib.sha256("".join(f"{w.offset} {w.sha256}\n" for w in weights).encode()).hexdigest()
         plan = Plan(
             PLAN_VERSION, self.options.name, self.options.model, self.options.targets or (self.target.name,), self.target.api,
             self.options.precision, dims, inputs, outputs, (*self.buffers, *self.late.buffers), weights, kernels, launches, arena_bytes,
             self.weights_end, digest, state_bytes, self.options.metadata, self.options.statistics,
-            tuple(self.late.dims.values()), steps,
+            tuple(self.late.dims.values()), steps, requires,
         )  # fmt: skip
         return plan
 

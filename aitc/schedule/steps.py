@@ -36,6 +36,7 @@ from aitc.schedule.plan import (
     Step,
     Take,
 )
+from aitc.schedule.requirements import requirements, spelled
 from aitc.schedule.select import Choice
 
 SCRATCH_TYPES = {d.c: d for d in (dt.F32, dt.I32, dt.F16, dt.U8, dt.I64)}
@@ -122,6 +123,7 @@ class StepPlanner:
         self.scratch_of: dict[tuple[int, str], str] = {}  # (id of the scheduled group, parameter)
         self.index: dict[int, int] = {}  # id of the scheduled group -> launch
         self.read: set[str] = set()  # late dims that have been read so far
+        self.requirements: dict[int, list[Require]] = {}  # by id of the graph
 
     # --- buffers
     def is_late(self, v: Value) -> bool:
@@ -192,25 +194,21 @@ class StepPlanner:
         return tuple(out)
 
     def _required(self, graph: Graph, new: set[str]) -> list[Step]:
-        """What has to be true of dims that were read just now: shapes that views and TopK take from the data must fit what is there."""
+        """What has to be true of dims that were read just now."""
+        if id(graph) not in self.requirements:
+            self.requirements[id(graph)] = requirements(graph, self.known)
         found: list[Step] = []
-        for node in graph.nodes:
-            if node.op.name == "Reshape":
-                less, more, equal = product(node.output.shape), product(node.input.shape), True
-            elif node.op.name == "TopK":
-                less, more, equal = node.attrs.k, node.input.shape[node.attrs.axis], False
-            else:
-                continue
-            late = {s.name for d in (less, more) for s in symbols(d)} - self.known
-            if less != more and late & new and late <= self.read:
-                found.append(Require(less, more, equal, _spelled(node)))
-        return list(dict.fromkeys(found))
+        for r in self.requirements[id(graph)]:
+            late = {s.name for d in (r.less, r.more) for s in symbols(d)} - self.known
+            if late & new and late <= self.read:
+                found.append(r)
+        return found
 
     def _host(self, node: Node, s: Scheduled, block: Block) -> list[Step]:
         if node.op.name == "ReadDims":
             names = tuple(self._define(d) for d in node.attrs.dims)
             self.read |= set(names)
-            return [ReadDims(self.at(node.input), names, _spelled(node)), *self._required(block.graph, set(names))]
+            return [ReadDims(self.at(node.input), names, spelled(node)), *self._required(block.graph, set(names))]
         if node.op.name == "If":
             then, otherwise = (
                 (*self.steps(body), *self._hand_over(node, body.graph.outputs)) for body in s.bodies
@@ -280,11 +278,6 @@ class StepPlanner:
 
     def _own(self, v: Value) -> str:
         return self.buffer_of[id(self.storage(v).root)]
-
-
-def _spelled(node: Node) -> str:
-    loc = node.locs[0] if node.locs else None
-    return f'{loc.op_type} "{loc.name}"' if loc else node.op.name
 
 
 def _bare(d: Dim) -> bool:

@@ -130,10 +130,9 @@ def reverse_sequence(code: FunctorBuilder, node: Node, v: Value, index: Index) -
     varies = code.varies(t) or not length.uniform
     name = code.fresh("p")
     at = code.c(t, element=varies)
-    code.emit(
-        f"const index_t {name} = {at} < index_t({length.text}) ? index_t({length.text}) - 1 - ({at}) : {at};",
-        not varies,
-    )
+    end = code.fresh("g")  # a length beyond the axis reaches to its end
+    code.emit(f"const index_t {end} = min_of(int64_t({length.text}), int64_t({code.c(x.shape[a.time_axis])}));", not varies)
+    code.emit(f"const index_t {name} = {at} < {end} ? {end} - 1 - ({at}) : {at};", not varies)
     moved = code.local(name, 0, _below(x.shape[a.time_axis]), varies)
     return code.value(x, (*index[: a.time_axis], moved, *index[a.time_axis + 1 :]))
 

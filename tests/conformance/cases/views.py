@@ -145,6 +145,20 @@ def _padded(mode: str, pads: tuple[int, ...]) -> object:
     return expect
 
 
+def _expands() -> list[Case]:
+    x = {"x": normal(3, 1)}
+    own = [x | {"s": np.array(s)} for s in ((3, 4), (1, 4), (1, 1), (3, 1))]
+    higher = "(float[n,1] x, int64[3] s) => (float[a,b,c] y) { e = Expand(x, s) y = Neg(e) }"
+    return [
+        case("expand_by_data", "(float[n,1] x, int64[2] s) => (float[a,b] y) { e = Expand(x, s) y = Neg(e) }", *own),
+        case("expand_by_data_to_more_axes", higher, *(x | {"s": np.array(s)} for s in ((2, 3, 4), (5, 1, 1)))),
+        case("expand_by_data_to_fewer_axes", "(float[2,n,1] x, int64[1] s) => (float[2,n,b] y) { e = Expand(x, s) y = Neg(e) }",
+             {"x": normal(2, 3, 1), "s": np.array([5])}),
+        case("expand_like_another", "(float[1,m] x, float[n,m] z) => (float[n,m] y) { s = Shape(z) e = Expand(x, s) y = Add(e, z) }",
+             {"x": normal(1, 4), "z": normal(3, 4)}),
+    ]  # fmt: skip
+
+
 def _gathers() -> list[Case]:
     table = normal(11, 4)
     ids = whole(2, 5, lo=-11, hi=11)
@@ -172,4 +186,4 @@ def _gathers() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = [*_reshape(), *_slices(), *_pads(), *_gathers()]
+CASES = [*_reshape(), *_slices(), *_pads(), *_expands(), *_gathers()]

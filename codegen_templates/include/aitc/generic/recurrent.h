@@ -60,6 +60,10 @@ template <class Shape> AITC_FN float clipped(float x) {
   else return x;
 }
 
+// What the data says, inside of what there is.
+template <class Shape, class State> AITC_FN int64_t sequence_length(const Shape& shape, const State& state, int64_t b) {
+  return max_of(min_of(int64_t(state.length(b)), int64_t(shape.steps)), int64_t(0));
+}
 // Where step `s` of a sequence of `length` lies, and what is left of `steps` once it has ended.
 template <class Shape> AITC_FN int64_t step_place(int direction, int64_t s, int64_t length) {
   return Shape::reverse(direction) ? length - 1 - s : s;
@@ -70,7 +74,7 @@ AITC_FN void lstm(const Shape& shape, const X& x, const R& r, const State& state
   const int64_t H = shape.hidden;
   each_item(int64_t(shape.directions) * shape.batch, 6 * H, [&](int64_t item, float* memory) {
     const int d = int(item / shape.batch);
-    const int64_t b = item % shape.batch, length = state.length(b);
+    const int64_t b = item % shape.batch, length = sequence_length(shape, state, b);
     float *h = memory, *c = memory + H, *gates = memory + 2 * H;  // (H) (H) (4,H)
     each_unit(H, [&](int64_t u) { h[u] = state.h0(d, b, u), c[u] = state.c0(d, b, u); });
     for (int64_t s = 0; s < length; ++s) {
@@ -100,7 +104,7 @@ AITC_FN void gru(const Shape& shape, const X& x, const R& r, const State& state,
   const int64_t H = shape.hidden;
   each_item(int64_t(shape.directions) * shape.batch, 6 * H, [&](int64_t item, float* memory) {
     const int d = int(item / shape.batch);
-    const int64_t b = item % shape.batch, length = state.length(b);
+    const int64_t b = item % shape.batch, length = sequence_length(shape, state, b);
     float *h = memory, *reset = memory + H, *z = memory + 2 * H, *inner = memory + 3 * H;  // (H) each
     each_unit(H, [&](int64_t u) { h[u] = state.h0(d, b, u); });
     for (int64_t s = 0; s < length; ++s) {
@@ -132,7 +136,7 @@ AITC_FN void rnn(const Shape& shape, const X& x, const R& r, const State& state,
   const int64_t H = shape.hidden;
   each_item(int64_t(shape.directions) * shape.batch, 6 * H, [&](int64_t item, float* memory) {
     const int d = int(item / shape.batch);
-    const int64_t b = item % shape.batch, length = state.length(b);
+    const int64_t b = item % shape.batch, length = sequence_length(shape, state, b);
     float *h = memory, *next = memory + H;  // (H) (H)
     each_unit(H, [&](int64_t u) { h[u] = state.h0(d, b, u); });
     for (int64_t s = 0; s < length; ++s) {

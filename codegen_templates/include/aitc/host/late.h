@@ -164,11 +164,11 @@ void read_dims(const Run& r, const char* from, int dtype, std::initializer_list<
     *dim.to = value;
   }
 }
-// What the data asks for must fit what is there: at most `more`, or exactly as much.
+// What the sizes of the inputs, or the data, ask for must fit what is there: at most `more`, or exactly as much.
 inline void require(int64_t less, int64_t more, bool equal, const char* what) {
   if (equal ? less != more : less > more)
-    throw Error(AITC_BAD_INPUT, format("%s: the data asks for %lld of %lld elements", what, static_cast<long long>(less),
-                                       static_cast<long long>(more)));
+    throw Error(AITC_BAD_INPUT, format(equal ? "%s: sizes that have to be equal are %lld and %lld" : "%s: %lld of %lld elements are asked for",
+                                       what, static_cast<long long>(less), static_cast<long long>(more)));
 }
 inline void set_dims(std::initializer_list<int64_t*> to, std::initializer_list<int64_t> values) {
   auto value = values.begin();
