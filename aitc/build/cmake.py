@@ -198,9 +198,8 @@ def configure_arguments(toolchain: Toolchain, options: BuildOptions, launcher: b
         static = Path(toolchain.device.root) / "lib" / "libamdhip64.a"  # the emulator's
         if static.is_file():
             arguments += [f"-DHIP_INCLUDE={toolchain.device.root}/include", f"-DAMDHIP64={static}"]
-    figures = ("-Xptxas=-v",) if toolchain.api == "cuda" else ()  # see resources.py
-    if figures or options.device_flags:
-        arguments.append(f"-DAITC_DEVICE_FLAGS={';'.join((*figures, *options.device_flags))}")
+    if options.device_flags:
+        arguments.append(f"-DAITC_DEVICE_FLAGS={';'.join(options.device_flags)}")
     if options.isas:
         arguments.append(f"-DAITC_ISAS={';'.join(options.isas)}")
     return arguments
