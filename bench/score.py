@@ -20,6 +20,7 @@ from aitc.schedule.table import merge_into
 from aitc.tune import Problem, TuneOptions, tune
 from bench import record
 from bench.product import full_model
+from bench.suite import HALF_EXPORTS, SUITE, parse_row
 
 DEFAULT = ("resnet50", "bert_base", "mobilenet_v3")
 NEAR = 0.15  # the goal: no further from what is measured
@@ -66,6 +67,13 @@ def judge(problems: Sequence[Problem], others: Sequence[Problem]) -> dict[str, o
     }
 
 
+def _exported(row: str, precision: str) -> Path:
+    """The ONNX file of a row of the catalog; in half precision where it is published so and half is asked for."""
+    name, dims = parse_row(row)
+    half = name in HALF_EXPORTS and precision == "fp16"
+    return full_model(name, "float16" if half else "float32", **dims)
+
+
 def threads() -> int:
     """How many threads cpu kernels run in, as thread_pool.h decides it."""
     return int(os.environ.get("AITC_NUM_THREADS") or len(os.sched_getaffinity(0)))
@@ -73,6 +81,8 @@ def threads() -> int:
 
 @click.command()
 @click.option("--models", default=",".join(DEFAULT), show_default=True, help="Names of the catalog, comma-separated.")
+@click.option("--row", "rows_asked", multiple=True, metavar="MODEL,DIM=N,...", help="A model with its dims instead; repeatable.")
+@click.option("--suite", is_flag=True, help="All rows of bench.gpu instead.")
 @click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="An ONNX file instead; repeatable.")
 @click.option("--target", default="cpu", show_default=True)
 @click.option("--precision", default="model", show_default=True)
@@ -84,6 +94,8 @@ def threads() -> int:
 @click.option("--results", type=click.Path(path_type=Path), help="Folder of the result; bench/results by default.")
 def main(
     models: str,
+    rows_asked: tuple[str, ...],
+    suite: bool,
     files: tuple[Path, ...],
     target: str,
     precision: str,
@@ -99,10 +111,12 @@ def main(
     rows: list[dict[str, object]] = []
     device = record.cpu_name()
     begun = time.monotonic()
-    for path in files or tuple(full_model(name) for name in models.split(",")):
+    asked = SUITE if suite else rows_asked or tuple(models.split(","))
+    for what in files or asked:
         if budget and time.monotonic() - begun > budget:
-            click.echo(f"{path.stem}: not begun, the budget is used up")
+            click.echo(f"{what}: not begun, the budget is used up")
             continue
+        path = what if isinstance(what, Path) else _exported(what, precision)
         with tempfile.TemporaryDirectory(prefix="aitc-score-") as folder:
             how = TuneOptions(seconds, candidates, again=True, table=Path(folder) / "table.json", use_table=False)
             tuned = tune(path, Options(targets=(target,), precision=precision, jobs=jobs), how)

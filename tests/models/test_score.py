@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import helper, numpy_helper
+
+from aitc.schedule.table import read_table
 from aitc.tune import Problem
 from bench import score, score_recorded
 
@@ -24,3 +34,19 @@ def test_the_cost_model_stays_near_what_an_h200_measured() -> None:
     found = score_recorded.rows()
     assert len(found) == 24 and {row["kernel"] for row in found} == {"gemm_sm90", "attention_sm90"}
     assert score.share([bool(row["within_15_percent"]) for row in found]) >= 0.75, found
+
+
+def test_a_file_is_scored_and_its_table_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AITC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("AITC_ISA", "native")
+    w = numpy_helper.from_array(np.ones((32, 32), np.float32), "w")
+    x, y = (helper.make_tensor_value_info(name, 1, [4, 32]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    flags = ["--file", str(tmp_path / "m.onnx"), "--seconds", "0", "--candidates", "2", "--table", str(tmp_path / "t.json")]
+    done = CliRunner().invoke(score.main, [*flags, "--results", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads((tmp_path / "score_cpu.json").read_text())["rows"]
+    assert row["model"] == "m" and row["candidates"] == 2 and row["with_a_choice"] == 1
+    (entry,) = read_table(tmp_path / "t.json")
+    assert entry.problem == row["details"][0]["problem"]
