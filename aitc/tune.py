@@ -93,6 +93,7 @@ class Tuned:
     seconds: float = 0.0
     interrupted: bool = False
     table: Path | None = None  # where they were put
+    keys: tuple[str, ...] = ()  # of all problems of the model
 
     @property
     def default_us(self) -> float:
@@ -155,18 +156,22 @@ def tune(
     plan, choices = schedule_with(result.graph, result.targets[0], result.facts, select)
     before = sum(key in known for key in select.counts)
     if all(len(s) == 1 for s in select.slots):
-        return Tuned(target, before=before, table=place)
+        return Tuned(target, before=before, table=place, keys=tuple(select.counts))
     with tempfile.TemporaryDirectory(prefix="aitc-tune-") as folder:
         tuned = _build_and_measure(check_plan(plan), choices, select, known, Path(folder), options, how, progress)
     if place is not None and tuned.problems:
         merge_into(place, [p.entry() for p in tuned.problems])
-    return replace(tuned, target=target, before=before, table=place)
+    return replace(tuned, target=target, before=before, table=place, keys=tuple(select.counts))
 
 
 def promote(tuned: Tuned) -> Path:
-    """Puts the results into the table that ships with aitc. Raises AitcError (IO) if it cannot be written."""
+    """Puts what is known of the model's problems, now or from before, into the table that ships with aitc.
+
+    Raises AitcError (IO) if it cannot be written.
+    """
     path = shipped_table(tuned.target)
-    merge_into(path, [replace(p.entry(), tried={}) for p in tuned.problems])
+    known = read_table(tuned.table) if tuned.table is not None and tuned.table.is_file() else []
+    merge_into(path, [replace(e, tried={}) for e in known if e.problem in tuned.keys])
     return path
 
 

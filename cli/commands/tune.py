@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="File to merge the results into. Default: tuning/<target>.json in the cache folder, which compile reads.",
 )
-@click.option("--promote", is_flag=True, help="Also put them into the table that ships, aitc/tuning/<target>.json.")
+@click.option("--promote", is_flag=True, help="Also put what is known of the model into the table that ships, aitc/tuning/<target>.json.")
 @click.option("--emulate", is_flag=True, help="Run on the emulator: the times mean nothing, and only --table gets them.")
 @flags.jobs_flag
 @flags.json_flag
@@ -76,7 +76,7 @@ def command(
     load_all(verifying=False)
     with Display(quiet or (as_json and not verbose), verbose) as display:
         tuned = tune(model, Options(**given), TuneOptions(seconds, candidates, again, table), display)
-    promoted = put_into_aitc(tuned) if promote and tuned.problems else None
+    promoted = put_into_aitc(tuned) if promote else None
     code = Exit.INTERRUPTED if tuned.interrupted else Exit.OK
     errors: tuple[Diagnostic, ...] = ()
     if tuned.interrupted:

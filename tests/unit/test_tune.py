@@ -118,6 +118,9 @@ def test_promoted_entries_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert promote(tuned) == tmp_path / "cpu.json"
     (entry,) = read_table(tmp_path / "cpu.json")
     assert entry.tried == {} and entry.problem == tuned.problems[0].key
+    (tmp_path / "cpu.json").unlink()
+    promote(tune(tmp_path / "m.onnx", OPTIONS, TuneOptions(seconds=0, most=2, table=tmp_path / "table.json")))  # measured before
+    assert read_table(tmp_path / "cpu.json") == [entry]
 
 
 def test_without_the_device_nothing_is_built(tmp_path: Path) -> None:
