@@ -16,6 +16,7 @@ import onnx
 from aitc.errors import Diagnostic, Loc
 from aitc.importer import attributes, bodies, functions
 from aitc.importer.check import normalized, subgraphs
+from aitc.importer.opinion import rejected
 from aitc.importer.weights import BadTensor, sparse_to_array, to_array
 from aitc.ir.graph import Graph, Value
 from aitc.ir.types import TensorType
@@ -181,6 +182,11 @@ class Walker:
             self._report("I04", f"{node.op_type}: {problem}", loc, inputs)
             self._fail(node, environment)
         except (TypeError, IndexError, KeyError, AttributeError, AssertionError, ArithmeticError) as problem:
+            refusal = rejected(node, inputs, environment.opsets, self.model.ir_version)
+            if refusal:
+                self._report("I04", f"{node.op_type}: {refusal}", loc, inputs)
+                self._fail(node, environment)
+                return
             where = traceback.extract_tb(problem.__traceback__)[-1]
             message = (
                 f"{node.op_type}: {type(problem).__name__}: {problem} (at {Path(where.filename).name}:{where.lineno})"

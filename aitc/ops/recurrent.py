@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from aitc.ir import dim as d
+from aitc.ir.dim import Dim
 from aitc.ir.dtype import I32
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
@@ -225,6 +226,15 @@ def activations(
     return tuple(result)
 
 
+def _expect(name: str, v: Value | None, shape: tuple[Dim, ...]) -> None:
+    """Raises ValueError if an operand's shape certainly is not ``shape``."""
+    if v is None:
+        return
+    known = [(s, w) for s, w in zip(v.shape, shape) if isinstance(s, int) and isinstance(w, int)]
+    if v.type.rank != len(shape) or any(s != w for s, w in known):
+        raise ValueError(f"{name} is {v.type}, expected [{', '.join(map(str, shape))}]")
+
+
 def _recurrent(op: str, gates: int, defaults: tuple[str, ...]) -> Any:
     def build(
         b: Scope, x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None,
@@ -235,6 +245,9 @@ def _recurrent(op: str, gates: int, defaults: tuple[str, ...]) -> Any:
             raise ValueError(f"direction {direction!r}")
         reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
         n = len(reverse)
+        for name, v in (("X", x), ("W", w), ("R", r), ("initial_h", h0), ("initial_c", c0)):
+            if v is not None and v.type.rank != 3:
+                raise ValueError(f"{name} is {v.type}, expected three axes")
         if layout:
             x = transpose(b, x, (1, 0, 2))
             h0 = None if h0 is None else transpose(b, h0, (1, 0, 2))
@@ -243,6 +256,14 @@ def _recurrent(op: str, gates: int, defaults: tuple[str, ...]) -> Any:
         hidden = r.shape[2]
         if any(isinstance(s, int) and s != n for s in (w.shape[0], r.shape[0])):
             raise ValueError(f"direction {direction} with W {w.type}")
+        state = (n, batch, hidden)
+        _expect("W", w, (n, d.mul(hidden, gates), size))
+        _expect("R", r, (n, d.mul(hidden, gates), hidden))
+        _expect("B", bias, (n, d.mul(hidden, 2 * gates)))
+        _expect("sequence_lens", lengths, (batch,))
+        _expect("initial_h", h0, state)
+        _expect("initial_c", c0, state)
+        _expect("P", p, (n, d.mul(hidden, 3)))
         rows = declare.reshape(b, x, (1, d.mul(steps, batch), size))
         gx = declare.reshape(
             b, b.op("MatMul", rows, transpose(b, w, (0, 2, 1))), (n, steps, batch, d.mul(hidden, gates))
@@ -254,11 +275,10 @@ def _recurrent(op: str, gates: int, defaults: tuple[str, ...]) -> Any:
             if not attrs.get("linear_before_reset"):
                 wb, rb = b.op("Add", wb, rb), None
             gx = b.op("Add", gx, declare.reshape(b, wb, (n, 1, 1, width)))
-        zeros = (n, batch, hidden)
-        h0 = b.op("Fill", value=0.0, shape=zeros, dtype=x.type.dtype) if h0 is None else h0
+        h0 = b.op("Fill", value=0.0, shape=state, dtype=x.type.dtype) if h0 is None else h0
         rest: list[Value | None] = []
         if op == "LSTM":
-            rest = [b.op("Fill", value=0.0, shape=zeros, dtype=x.type.dtype) if c0 is None else c0, p]
+            rest = [b.op("Fill", value=0.0, shape=state, dtype=x.type.dtype) if c0 is None else c0, p]
         elif op == "GRU":
             rest = [rb]
         lengths = None if lengths is None else cast(b, lengths, I32)

@@ -236,6 +236,8 @@ def non_max_suppression(
         b.constant(0, np.float32) if iou_threshold is None else declare.reshape(b, cast(b, iou_threshold, F32), ())
     )
     threshold = None if score_threshold is None else declare.reshape(b, cast(b, score_threshold, F32), ())
+    if boxes.type.rank != 3 or scores.type.rank != 3:
+        raise ValueError(f"boxes {boxes.type} and scores {scores.type} have three axes")
     most = d.product((scores.shape[0], scores.shape[1], scores.shape[2]))
     count = b.fresh("boxes", 0, d.upper(most))
     return b.op(

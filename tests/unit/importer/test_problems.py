@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper, parser
 from aitc.errors import AitcError, Exit
 from aitc.importer.onnx import import_model
 from aitc.ir.interpret import interpret
+from aitc.ops.declare import IMPORTERS
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
@@ -131,6 +133,35 @@ def test_wrong_nodes(node: str, code: str, message: str) -> None:
     assert code in codes(raised.value)
     rendered = raised.value.diagnostics[0].render()
     assert "node #" in rendered and "f32[2, 3]" in rendered
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("g (float[2] x) => (float[N] y) { y = Trilu(x) }", "Input rank must be >= 2"),
+        ("g (float[2, 3] x, float z) => (float[N, M] y) { y = Concat <axis = 0> (x, z) }", "same rank"),
+        ("g (float[2] x) => (float[2] y) { s = SequenceConstruct(x, x) y = Add(s, x) }", "unsupported type: seq"),
+        ("g (float[2, 4] b, float[1, 1, 2] s) => (int64[N, 3] y) { y = NonMaxSuppression(b, s) }", "three axes"),
+        ("g (float[5, 2, 8] x, float[1, 48, 8] w, float[1, 48, 12] r, float[48] b) => (float[5, 1, 2, 12] y) "
+         "{ y = LSTM <hidden_size = 12> (x, w, r, b) }", "B is f32[48], expected [1, 96]"),
+        ("g (float[5, 2, 8] x, float[1, 48, 8] w, float[1, 48, 12] r, float[1, 4, 8] p) => (float[5, 1, 2, 12] y) "
+         "{ y = LSTM <hidden_size = 12> (x, w, r, , , , , p) }", "P is f32[1, 4, 8], expected [1, 36]"),
+    ],
+)  # fmt: skip
+def test_what_onnx_refuses_is_no_defect(text: str, message: str) -> None:
+    """Where an importer function trips over a node that is wrong, onnx's own words say what is wrong with it."""
+    error = of_text(text)
+    assert codes(error) == ["I04"] and error.exit_code is Exit.MODEL and message in str(error)
+
+
+def test_what_onnx_does_not_refuse_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(b: object, x: object) -> None:
+        raise IndexError("tuple index out of range")
+
+    (importer,) = [i for i in IMPORTERS["", "Relu"] if i.since == 1]
+    monkeypatch.setitem(IMPORTERS, ("", "Relu"), [replace(importer, function=broken)])
+    error = of_text("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    assert codes(error) == ["I13"] and error.exit_code is Exit.INTERNAL
 
 
 def test_problems_are_collected_and_those_that_follow_are_left_out() -> None:
