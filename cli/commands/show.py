@@ -50,11 +50,13 @@ def command(
     generated code."""
     from aitc import describe
     from aitc.build.resources import resources_json, usage
-    from aitc.pipeline import Options, compile
+    from aitc.pipeline import Options, choose_targets, compile
     from aitc.schedule.why import text as fusion_text
 
     if (resources or why) and stage != "schedule":
         raise click.UsageError(f"--{'why' if why else 'resources'} goes with --stage schedule")
+    if resources and not choose_targets(given["targets"])[0].gpu:
+        raise click.UsageError("--resources is about GPU kernels: say for which --target")
     tuning = given["tuning"] or Settings.read().tuning
     options = Options(stop_after="build" if resources else stage, **{**given, "tuning": Path(tuning) if tuning else None})
     with Display(quiet or not verbose, verbose) as display:
