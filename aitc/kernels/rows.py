@@ -94,7 +94,7 @@ class RowShape:
         return ceildiv(rows, self.threads // self.lanes if contiguous else self.V * self.lanes)
 
 
-VALUES_A_THREAD = 32  # that row kernels keep in registers
+VALUES_A_THREAD = 40  # that row kernels keep in registers: five vectors, so that a warp has a row of 1280
 
 
 def vector_for(extent: Dim, width: int) -> int:

@@ -6,22 +6,36 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from .gemm_cases import zeros
 from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
 from .rowwise_cases import load_functor, store_functor
 
 
 def group_norm(
-    op: str, tile: tuple[int, int, int, int, int], images: int, space: int, C: int, width: int, dtype: str = "f16"
+    op: str,
+    tile: tuple[int, int, int, int, int],
+    images: int,
+    space: int,
+    C: int,
+    width: int,
+    dtype: str = "f16",
+    light: bool = False,
 ) -> Problem:
-    """`images` of `space` pixels and C channels, groups of `width`; scale by channel in the store; means far from 0."""
+    """`images` of `space` pixels and C channels, groups of `width`; scale by channel in the store; means far from 0.
+
+    `light`: shapes only.
+    """
     rng = np.random.default_rng(space + C)
     groups = C // width
-    x = rng.standard_normal((images, space, groups, width)) * 2
-    x = rounded(x + rng.standard_normal((images, 1, groups, 1)) * 20, dtype)
     scale = rounded(rng.standard_normal(C), dtype)
-    mean = x.mean((1, 3), keepdims=True) if op == "LayerNorm" else 0.0
-    y = (x - mean) / np.sqrt(np.square(x - mean).mean((1, 3), keepdims=True) + 1e-5)
-    y = y.reshape(images, space, C) * scale
+    if light:
+        x, y = zeros(images, space, C), zeros(images, space, C)
+    else:
+        x = rng.standard_normal((images, space, groups, width)) * 2
+        x = rounded(x + rng.standard_normal((images, 1, groups, 1)) * 20, dtype)
+        mean = x.mean((1, 3), keepdims=True) if op == "LayerNorm" else 0.0
+        y = (x - mean) / np.sqrt(np.square(x - mean).mean((1, 3), keepdims=True) + 1e-5)
+        y = y.reshape(images, space, C) * scale
     V, across, down, _, cluster = tile
     ct = CTYPES[dtype]
     width_limit = min(V, 16 // SIZES[dtype])

@@ -68,15 +68,23 @@ REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def reduction(
-    op: str, form: str, tile: tuple[int, int, int], rows: int, K: int, dtype: str = "f32", warp: int = 32
+    op: str,
+    form: str,
+    tile: tuple[int, int, int],
+    rows: int,
+    K: int,
+    dtype: str = "f32",
+    warp: int = 32,
+    light: bool = False,
 ) -> Problem:
-    """One reduction of (rows, K); `columns` stores it transposed."""
+    """One reduction of (rows, K); `columns` stores it transposed. `light`: shapes only."""
     rng = np.random.default_rng(rows + K)
     integer = dtype in ("i32", "i64")
+    shape = (1, K) if light else (rows, K)
     x = (
-        rng.integers(1, 3 if op == "Prod" else 9, (rows, K))
+        rng.integers(1, 3 if op == "Prod" else 9, shape)
         if integer or op.startswith("Arg")
-        else rng.standard_normal((rows, K))
+        else rng.standard_normal(shape)
     )
     if op == "LogSum":
         x = np.abs(x) + 0.1
@@ -85,6 +93,8 @@ def reduction(
     x = rounded(x, dtype)
     compute = {"f64": "double", "i32": "int32_t", "i64": "int64_t"}.get(dtype, "float")
     y = REDUCTIONS[op](x)
+    if light:
+        x, y = zeros(rows, K), zeros(rows)
     out = "i64" if op.startswith("Arg") else dtype
     columns = form == "columns"
     V = tile[0]

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from kernels.gpu import device, timing, timing_sm90
+from kernels.gpu import device, timing, timing_rows, timing_sm90
 from kernels.gpu.cases import problems
 from kernels.gpu.problem import Problem
 
@@ -60,7 +60,7 @@ def main() -> int:
     wanted = [] if options.no_check else [p for p in problems(options.only) if p.warp != 64]
     if options.without:
         wanted = [p for p in wanted if options.without not in p.name.split()[0]]
-    races = [r for r in (*timing.races(), *timing_sm90.races()) if options.only in r.name] if options.time else []
+    races = [r for r in (*timing.races(), *timing_sm90.races(), *timing_rows.races()) if options.only in r.name] if options.time else []
     cubins = build_all([*wanted, *(c for r in races for c in r.candidates)], options.folder, options.arch, options.jobs)
     failed = 0
     for digest, cubin in cubins.items():

@@ -36,6 +36,24 @@ AITC_FN void store_pack(const Store& store, int64_t row, int64_t k, const T (&x)
   }
 }
 
+// f(k, x) for the packs at k = first, first + step ... below K of a row (along_rows: of V rows), in order. Four loads are
+// under way before the first of them is used, and before anything is stored.
+template <int V, bool along_rows = false, class Load, class F>
+AITC_FN void for_packs(const Load& load, int64_t row, int first, int K, int step, F&& f) {
+  constexpr int batch = 4;
+  AITC_NO_UNROLL
+  for (int k = first; k < K; k += batch * step) {
+    typename Load::type x[batch][V];
+    AITC_UNROLL
+    for (int b = 0; b < batch; ++b)
+      if (b * step < K - k) load_pack<V, along_rows>(load, row, k + b * step, x[b]);
+    AITC_UNROLL
+    for (int b = 0; b < batch; ++b)
+      if (b * step < K - k) f(k + b * step, x[b]);
+    if (K - k <= batch * step) break;  // before k overflows
+  }
+}
+
 // A value of any size between the lanes of a warp, in words of 4 bytes.
 template <class State> AITC_FN State shuffle_state_xor(const State& s, int mask) {
   static_assert(sizeof(State) % 4 == 0, "whole words");

@@ -148,12 +148,7 @@ AITC_FN void normalize_rows(const Op& op, const Shape& shape, const Load& load, 
         if (active && k < K) f(k, held[p]);
       }
     } else if (active) {
-      AITC_NO_UNROLL
-      for (int k = lane * V; k < K; k += Tile::lanes * V) {
-        T x[V];
-        load_pack<V>(load, row, k, x);
-        f(k, x);
-      }
+      for_packs<V>(load, row, lane * V, K, Tile::lanes * V, f);
     }
   };
   T shift = T(0), factor = T(1);
@@ -242,14 +237,7 @@ AITC_FN void normalize_columns(const Op& op, const Shape& shape, const Load& loa
   grid_dependency_wait();
 
   const auto each = [&](auto&& f) {
-    if (active) {
-      AITC_NO_UNROLL
-      for (int k = y_index; k < K; k += Tile::down) {
-        T x[V];
-        load_pack<V, true>(load, row, k, x);
-        f(k, x);
-      }
-    }
+    if (active) for_packs<V, true>(load, row, y_index, K, Tile::down, f);
   };
   const ColumnLanes<Tile, T> all{reinterpret_cast<T*>(shared_memory()), x_index, y_index};
   const auto add = [](T a, T b) { return a + b; };

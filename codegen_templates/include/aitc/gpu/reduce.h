@@ -135,15 +135,11 @@ AITC_FN void reduce_rows(const Shape& shape, const Load& load, const Store& stor
   State partial[V];  // one chain of additions each
   AITC_UNROLL
   for (int j = 0; j < V; ++j) partial[j] = R::first();
-  if (row < rows) {
-    AITC_NO_UNROLL
-    for (int k = lane * V; k < K; k += Tile::lanes * V) {
-      typename Load::type x[V];
-      load_pack<V>(load, row, k, x);
+  if (row < rows)
+    for_packs<V>(load, row, lane * V, K, Tile::lanes * V, [&](int k, const typename Load::type(&x)[V]) {
       AITC_UNROLL
       for (int j = 0; j < V; ++j) R::add(partial[j], x[j], k + j);
-    }
-  }
+    });
   grid_dependency_launch();
   State s = partial[0];
   AITC_UNROLL
@@ -176,15 +172,11 @@ AITC_FN void reduce_columns(const Shape& shape, const Load& load, const Store& s
   State state[V];
   AITC_UNROLL
   for (int j = 0; j < V; ++j) state[j] = R::first();
-  if (row < rows) {
-    AITC_NO_UNROLL
-    for (int k = y_index; k < K; k += Tile::down) {
-      typename Load::type x[V];
-      load_pack<V, true>(load, row, k, x);
+  if (row < rows)
+    for_packs<V, true>(load, row, y_index, K, Tile::down, [&](int k, const typename Load::type(&x)[V]) {
       AITC_UNROLL
       for (int j = 0; j < V; ++j) R::add(state[j], x[j], k);
-    }
-  }
+    });
   grid_dependency_launch();
   if constexpr (Tile::down > 1) {
     State* scratch = reinterpret_cast<State*>(shared_memory());  // (down,V,across)
