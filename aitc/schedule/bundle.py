@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aitc.kernels.functor import StorageOf
 from aitc.kernels.group import side_by_side
 from aitc.kernels.kernel import KERNELS, Draft, Part
+from aitc.schedule.anchors import IN_PLACE
 from aitc.schedule.select import Choice
 from aitc.schedule.steps import Scheduled
 from aitc.targets.target import Target
@@ -49,7 +50,7 @@ def bundle(scheduled: Sequence[Scheduled], storage: StorageOf, target: Target) -
 def _part(s: Scheduled) -> Part | None:
     """``s`` as a part of a bundle, if its kernel shares launches."""
     kernel = KERNELS.get(s.draft.kernel)
-    if kernel is None or not kernel.family or s.group.parts or s.draft.scratch or s.draft.in_place:
+    if kernel is None or not kernel.family or s.group.parts or s.draft.scratch or any(n.op.name in IN_PLACE for n in s.group.nodes):
         return None
     return Part(kernel, s.group, s.choice.problem)
 

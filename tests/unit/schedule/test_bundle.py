@@ -119,3 +119,23 @@ def test_rows_that_fill_the_device_run_alone() -> None:
     b = Builder(graph)
     x, y = inputs(graph, (100000, 128), (100000, 256))
     assert len(finish(graph, b.op("Softmax", x, axis=1), b.op("Softmax", y, axis=1)).launches) == 2
+
+
+def test_pointwise_groups_share_a_launch() -> None:
+    graph = Graph("g")
+    b = Builder(graph)
+    x, y = inputs(graph, (40, 128), (7, 5, 3))
+    (launch,) = finish(graph, b.op("Sigmoid", x), b.op("Transpose", b.op("Relu", y), perm=(2, 0, 1))).launches
+    assert launch.note.count(" | ") == 1
+    assert launch.entry == "maps_1"
+
+
+def test_what_writes_into_a_copy_comes_after_it() -> None:
+    graph = Graph("g")
+    b = Builder(graph)
+    x, y = inputs(graph, (8, 16), (1, 16))
+    where = graph.constant(np.full((1, 16), 3, np.int64))
+    written = b.op("ScatterElements", x, where, y, axis=0, reduction="none")
+    notes = [launch.note for launch in finish(graph, written, b.op("Sigmoid", x)).launches]
+    assert notes[-1].startswith("ScatterElements")
+    assert "Copy" in notes[0]

@@ -19,4 +19,15 @@ struct SomeBlocks {
   AITC_FN bool mine() const { return index() >= 0 && index() < blocks; }
 };
 
+// for_each of gpu.h by some of the blocks.
+template <int V, class Body> AITC_FN void for_each(int64_t count, const Body& body, const SomeBlocks& blocks) {
+  grid_dependency_wait();
+  const int64_t step = int64_t(blocks.count()) * blockDim.x, first = int64_t(blocks.index()) * blockDim.x + threadIdx.x,
+                whole = count / V;
+  for (int64_t i = first; i < whole; i += step) body.template operator()<V>(i * V);
+  if constexpr (V > 1)
+    for (int64_t i = whole * V + first; i < count; i += step) body.template operator()<1>(i);
+  grid_dependency_launch();
+}
+
 AITC_END
