@@ -207,6 +207,9 @@ def scatter_elements(
 
 @onnx_op("ScatterND")
 def scatter_nd(b: Scope, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+    if not isinstance(indices.shape[-1], int):  # how deep they reach also follows from what is left for the updates
+        depth = x.type.rank + indices.type.rank - 1 - updates.type.rank
+        indices = declare.reshape(b, indices, (*indices.shape[:-1], depth))
     return b.op("ScatterND", x, indices, updates, reduction=reduction)
 
 

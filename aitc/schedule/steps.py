@@ -184,8 +184,13 @@ class StepPlanner:
         return Place(self.constant(root) if root.const is not None else self.buffer_of[id(root)], offset, v.type.dtype)
 
     # --- steps
-    def steps(self, block: Block) -> tuple[Step, ...]:
+    def steps(self, block: Block, body: bool = False) -> tuple[Step, ...]:
+        """What runs when in a block. A body begins with what has to be true of dims that it does not read itself; for the whole model that
+        is ``Plan.requires``."""
         out: list[Step] = []
+        if body:
+            own = {s.name for node in block.graph.nodes if node.op.name == "ReadDims" for d in node.attrs.dims for s in symbols(d)}
+            out += [r for r in self._requirements(block.graph) if not own & {s.name for d in (r.less, r.more) for s in symbols(d)}]
         for n, s in enumerate(block.scheduled):
             assigned = {self.buffer_of[id(o)] for o in s.host.outputs if id(o) in self.buffer_of} if s.host is not None else set()
             out += [Take(b) for b, first in block.first.items() if first == n and b not in assigned]
@@ -193,12 +198,15 @@ class StepPlanner:
             out += [Give(b) for b, last in block.last.items() if last == n and b not in block.handed]
         return tuple(out)
 
-    def _required(self, graph: Graph, new: set[str]) -> list[Step]:
-        """What has to be true of dims that were read just now."""
+    def _requirements(self, graph: Graph) -> list[Require]:
         if id(graph) not in self.requirements:
             self.requirements[id(graph)] = requirements(graph, self.known)
+        return self.requirements[id(graph)]
+
+    def _required(self, graph: Graph, new: set[str]) -> list[Step]:
+        """What has to be true of dims that were read just now."""
         found: list[Step] = []
-        for r in self.requirements[id(graph)]:
+        for r in self._requirements(graph):
             late = {s.name for d in (r.less, r.more) for s in symbols(d)} - self.known
             if late & new and late <= self.read:
                 found.append(r)
@@ -211,7 +219,7 @@ class StepPlanner:
             return [ReadDims(self.at(node.input), names, spelled(node)), *self._required(block.graph, set(names))]
         if node.op.name == "If":
             then, otherwise = (
-                (*self.steps(body), *self._hand_over(node, body.graph.outputs)) for body in s.bodies
+                (*self.steps(body, True), *self._hand_over(node, body.graph.outputs)) for body in s.bodies
             )
             return [Branch(self.at(node.input), then, otherwise)]
         return self._repeat(node, s.bodies[0])
@@ -270,7 +278,7 @@ class StepPlanner:
                 Stacked(self.buffer_of[id(o)], self._own(v), product(v.shape) * v.type.dtype.bytes)
                 for o, v in zip(wholes, parts, strict=True)
             ),
-            self.steps(body),
+            self.steps(body, True),
             tuple(ends),
         )
         moves = [Move(self.buffer_of[id(o)], self.buffer_of[id(v)]) for o, v in zip(node.outputs, inner)]

@@ -99,7 +99,10 @@ def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
 def _reach(a: Any, x: Value) -> bool:
     """Whether every window holds an element of the input, so that those at the border hold the border's."""
     starts = zip(a.kernel, a.pads, a.out, a.strides, x.shape[2:], strict=False)
-    return all(before < kernel and bounds(size - 1 - ((out - 1) * stride - before))[0] >= 0 for kernel, before, out, stride, size in starts)
+    return all(
+        bounds(kernel - before)[0] > 0 and bounds(size - 1 - ((out - 1) * stride - before))[0] >= 0
+        for kernel, before, out, stride, size in starts
+    )
 
 
 def max_pool_indices(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:
