@@ -202,6 +202,8 @@ def gather_nd(b: Scope, x: Value, indices: Value, *, batch_dims: int = 0) -> Val
 def scatter_elements(
     b: Scope, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
+    if not x.type.rank == indices.type.rank == updates.type.rank:
+        raise ValueError(f"data {x.type}, indices {indices.type} and updates {updates.type} have different ranks")
     return b.op("ScatterElements", x, indices, updates, axis=normalize_axis(axis, x.type.rank), reduction=reduction)
 
 

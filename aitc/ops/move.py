@@ -85,6 +85,8 @@ def pad_array(x: np.ndarray, *rest: Any) -> np.ndarray:
 def infer_reverse_sequence(types: Types, a: ReverseSequenceAttrs) -> tuple[TensorType, ...]:
     x, lengths = types
     assert x is not None and lengths is not None
+    if lengths.rank != 1 or {a.batch_axis, a.time_axis} != {0, 1} or x.rank < 2:
+        raise ValueError(f"lengths {lengths} of sequences {x} along axis {a.time_axis}, batch axis {a.batch_axis}")
     return (TensorType(x.dtype, x.shape),)
 
 

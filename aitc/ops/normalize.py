@@ -239,6 +239,8 @@ def batch_normalization_old(
 
 @onnx_op("InstanceNormalization")
 def instance_normalization(b: Scope, x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5) -> Value:
+    if x.type.rank < 2:
+        raise ValueError(f"an instance has a batch axis and channels, not {x.type}")
     y = b.op("LayerNormalization", x, axes=tuple(range(2, x.type.rank)), epsilon=epsilon, center=True)
     return affine(b, y, along_channel(b, scale, x.type.rank), along_channel(b, bias, x.type.rank))
 

@@ -141,6 +141,9 @@ def test_wrong_nodes(node: str, code: str, message: str) -> None:
         ("g (float[2] x) => (float[N] y) { y = Trilu(x) }", "Input rank must be >= 2"),
         ("g (float[2, 3] x, float z) => (float[N, M] y) { y = Concat <axis = 0> (x, z) }", "same rank"),
         ("g (float[2] x) => (float[2] y) { s = SequenceConstruct(x, x) y = Add(s, x) }", "unsupported type: seq"),
+        ("g (float[2, 3] x) => (float[2, 3] y) { y = ReverseSequence(x, x) }", "lengths f32[2, 3] of sequences"),
+        ("g (float[4] x, float[4] s) => (float[4] y) { y = InstanceNormalization(x, s, s) }", "a batch axis and channels"),
+        ("g (float[4] x, int64[2, 2] i, float[2, 2] u) => (float[4] y) { y = ScatterElements(x, i, u) }", "different ranks"),
         ("g (float[2, 4] b, float[1, 1, 2] s) => (int64[N, 3] y) { y = NonMaxSuppression(b, s) }", "three axes"),
         ("g (float[5, 2, 8] x, float[1, 48, 8] w, float[1, 48, 12] r, float[48] b) => (float[5, 1, 2, 12] y) "
          "{ y = LSTM <hidden_size = 12> (x, w, r, b) }", "B is f32[48], expected [1, 96]"),
