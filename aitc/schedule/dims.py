@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir.dim import Symbol, as_symbol, symbols
 from aitc.ir.graph import Graph
-from aitc.schedule.plan import DimSource
+from aitc.schedule.plan import DimSource, Port
 
 
 def dim_sources(graph: Graph, spelled: Mapping[str, str]) -> tuple[DimSource, ...]:
@@ -38,3 +38,23 @@ def dim_sources(graph: Graph, spelled: Mapping[str, str]) -> tuple[DimSource, ..
             Exit.UNSUPPORTED,
         )
     return tuple(sources.values())
+
+
+def fit(size: int, d: DimSource) -> int:
+    """The size nearest to ``size`` that ``d``'s bounds and multiple allow; at least 1 where they allow it."""
+    m = max(1, d.multiple_of)
+    low = -(-max(d.lo, 1) // m) * m
+    high = d.hi // m * m
+    return max(min(-(-size // m) * m, high), min(low, high))
+
+
+def is_side(d: DimSource, inputs: Sequence[Port]) -> bool:
+    """Whether ``d`` is the height or width of an image."""
+    return inputs[d.input].use == "image" and d.axis >= 1
+
+
+def typical(d: DimSource, inputs: Sequence[Port]) -> int:
+    """The size that a program which is told none makes up: the model's hint, images of 224 pixels a side, one of a batch, else 16."""
+    if d.hint is not None:
+        return d.hint
+    return fit(224 if is_side(d, inputs) else 1 if d.axis == 0 else 16, d)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from aitc.ir import dim as dm
+from aitc.schedule.dims import fit, is_side, typical
 from aitc.schedule.plan import DimSource, Port
 
 Arrays = dict[str, np.ndarray]
@@ -30,16 +31,10 @@ def dim_choices(dims: Sequence[DimSource], inputs: Sequence[Port]) -> Iterator[d
     then all at 1 and at their lower bounds, for models whose symbolic dims work at one size only.
     """
     seen: list[dict[str, int]] = []
-    images = {p.name for p in inputs if p.use == "image"}
-
-    def spatial(d: DimSource) -> bool:
-        port = inputs[d.input]
-        return port.name in images and d.axis >= 1
-
     plans = (
-        lambda d: d.hint if d.hint is not None else (64 if spatial(d) else 2 if d.axis == 0 else 16),
-        lambda d: d.hint if d.hint is not None else (224 if spatial(d) else 1 if d.axis == 0 else 16),
-        lambda d: 224 if spatial(d) else 1 if d.axis == 0 else 64,
+        lambda d: d.hint if d.hint is not None else (64 if is_side(d, inputs) else 2 if d.axis == 0 else 16),
+        lambda d: typical(d, inputs),
+        lambda d: 224 if is_side(d, inputs) else 1 if d.axis == 0 else 64,
         lambda d: 1,
         lambda d: d.lo,
     )
@@ -48,14 +43,6 @@ def dim_choices(dims: Sequence[DimSource], inputs: Sequence[Port]) -> Iterator[d
         if choice not in seen:
             seen.append(choice)
             yield choice
-
-
-def fit(size: int, d: DimSource) -> int:
-    """The size nearest to ``size`` that ``d``'s bounds and multiple allow; at least 1 where they allow it."""
-    m = max(1, d.multiple_of)
-    low = -(-max(d.lo, 1) // m) * m
-    high = d.hi // m * m
-    return max(min(-(-size // m) * m, high), min(low, high))
 
 
 def random_inputs(inputs: Sequence[Port], dims: Mapping[str, int], seed: int = 0) -> Arrays:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.schedule.dims import fit
 from aitc.schedule.plan import DimSource, Port
 from aitc.verify.compare import OutputReport, Tolerance, compare, compare_rows, tolerance
-from aitc.verify.inputs import Arrays, dim_choices, fit, random_inputs
+from aitc.verify.inputs import Arrays, dim_choices, random_inputs
 from aitc.verify.reference import NoReference, Reference
 
 TIMEOUT_S = 600

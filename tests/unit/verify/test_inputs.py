@@ -5,8 +5,9 @@ import pytest
 
 from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
+from aitc.schedule.dims import fit, typical
 from aitc.schedule.plan import DimSource, Port
-from aitc.verify.inputs import dim_choices, fit, random_array, random_inputs
+from aitc.verify.inputs import dim_choices, random_array, random_inputs
 
 
 def port(use: str = "", dtype: dt.DType = dt.F32, name: str = "x") -> Port:
@@ -73,3 +74,13 @@ def test_hints_come_first_and_choices_differ() -> None:
     assert choices[0] == {"n": 4, "h": 64}
     assert all(a != b for i, a in enumerate(choices) for b in choices[:i])
     assert {"n": 1, "h": 32} in choices
+
+
+def test_sizes_that_are_made_up_without_a_hint() -> None:
+    image = Port("x", dt.F32, (1, 3, 1, 1), "x", "image")
+    ids = Port("ids", dt.I64, (1, 1), "ids", "ids:100")
+    sizes = [DimSource(n, n, i, axis, lo, hi, m) for n, i, axis, lo, hi, m in (
+        ("b", 0, 0, 1, 99, 1), ("h", 0, 2, 1, 4096, 32), ("w", 0, 3, 1, 128, 1), ("s", 1, 1, 1, 512, 1), ("t", 1, 1, 64, 512, 1),
+    )]  # fmt: skip
+    assert [typical(d, (image, ids)) for d in sizes] == [1, 224, 128, 16, 64]
+    assert typical(DimSource("h", "h", 0, 2, 1, 4096, 1, 37), (image, ids)) == 37
