@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick fuzz golden lint bench bench-gpu export clean
+.PHONY: help install demo test quick fuzz golden operators node-tests lint bench bench-gpu export clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of:"
@@ -33,6 +33,16 @@ fuzz: $(BIN)/.installed ## the property tests with fresh random examples: a fail
 
 golden: $(BIN)/.installed ## rewrite the expected texts of tests/golden: review the difference
 	$(BIN)/python -m pytest -q tests/golden --rewrite
+
+operators: $(BIN)/.installed ## the table of operators (docs/operators.md, aitc check) from the registry and the recorded runs
+	$(BIN)/python tests/conformance/table.py
+
+node-tests: $(BIN)/.installed ## ONNX's node tests on cpu, and for h200 and mi250 on the emulator, into the table (an hour)
+	mkdir -p out
+	$(BIN)/python tests/conformance/on_device.py --target cpu --jobs $(JOBS) --seconds 86400 --json out/cpu.json
+	$(BIN)/python tests/conformance/on_device.py --target h200 --emulate --jobs $(JOBS) --seconds 86400 --json out/h200.json
+	$(BIN)/python tests/conformance/on_device.py --target mi250 --emulate --jobs $(JOBS) --seconds 86400 --json out/mi250.json
+	$(BIN)/python tests/conformance/table.py --add out/cpu.json --add out/h200.json --add out/mi250.json
 
 lint: $(BIN)/.installed ## ruff and mypy
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ from aitc.errors import Diagnostic, Loc
 from aitc.importer.check import normalized
 from aitc.ir.graph import Value
 from aitc.ops.declare import IMPORTERS, Unsupported
+from aitc.ops.unsupported import reason
 
 if TYPE_CHECKING:
     from aitc.importer.walk import Environment, Walker
@@ -26,6 +27,8 @@ def unknown_operator(
     known = sorted({d for d, n in IMPORTERS if n == op_type} | {d for d, n, _ in functions if n == op_type})
     if (domain, op_type) in IMPORTERS:
         help = f"known from opset {IMPORTERS[domain, op_type][0].since} on"
+    elif reason(domain, op_type):
+        help = f"a known gap: {reason(domain, op_type)}"
     elif known:
         help = f"there is one in {', '.join(d or 'ai.onnx' for d in known)}"
     elif domain == "" and not any(s.name == op_type for s in onnx.defs.get_all_schemas_with_history()):

@@ -26,15 +26,18 @@ def targets() -> Rows:
 
 
 def ops() -> Rows:
-    from aitc.ops.declare import IMPORTERS
-    from aitc.registry import load
+    """The table of docs/operators.md, as far as it fits a line, and what the registry has beside it."""
+    from aitc.ops.support import table
 
-    load("aitc.ops")
-    rows = [
-        (domain or "ai.onnx", op, ", ".join(str(i.since) for i in versions))
-        for (domain, op), versions in sorted(IMPORTERS.items())
-    ]
-    return ("domain", "operator", "forms since opset"), rows
+    known = table()
+    targets = list(dict.fromkeys(r.target for r in known.runs))
+    rows = []
+    for (domain, name), o in sorted(known.operators.items()):
+        verdicts = [known.verdict(o, t) for t in targets]
+        forms = ", ".join(str(v) for v in o.versions if v not in o.missing)
+        marks = [f"{v.good}/{v.tests}{'' if v.how == 'run' else f' {v.how}'}" if v.tests else "" for v in verdicts]
+        rows.append((domain or "ai.onnx", name, forms or "none", *marks, o.unsupported))
+    return ("domain", "operator", "forms since opset", *targets, "not compiled because"), rows
 
 
 def core() -> Rows:

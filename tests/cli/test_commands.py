@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx.helper as oh
 import onnx.numpy_helper as nh
+import onnx.parser
 import pytest
 
 from aitc.errors import Exit
@@ -203,6 +204,21 @@ def test_check(aitc: Aitc, small: Path) -> None:
     assert done.code == 0 and done.out.count("yes, ") == 2
     answer = json.loads(aitc("check", small, "-t", "cpu", "--json").out)
     assert answer["models"][0]["targets"] == ["cpu"]
+
+
+def test_check_says_what_node_tests_say_of_the_operators(aitc: Aitc, small: Path, tmp_path: Path) -> None:
+    done = aitc("check", small, "-t", "mi250")
+    assert "operators have passed ONNX's node tests on gfx90a" in done.out
+    assert "have not been run for sm75" in aitc("check", small, "-t", "t4").out
+    (of,) = json.loads(aitc("check", small, "-t", "mi250", "--json").out)["models"]
+    (product,) = [e for e in of["operators"] if e["operator"] == "MatMul"]
+    assert product["nodes"] == ["product"] and product["good"] == product["tests"] > 0 and product["gaps"] == []
+    text = """<ir_version: 9, opset_import: ["": 20]> main (uint8[N] x) => (uint8[a,b,c] y) { y = ImageDecoder(x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "image.onnx")
+    done = aitc("check", "image.onnx", "-t", "mi250")
+    assert done.code == Exit.UNSUPPORTED and "known gap: ImageDecoder (y): files of JPEG" in done.out
+    (of,) = json.loads(aitc("check", "image.onnx", "--json").out)["models"]
+    assert of["operators"][0]["gaps"] == ["files of JPEG, PNG and other formats"]
 
 
 @pytest.mark.parametrize(

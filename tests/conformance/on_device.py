@@ -6,8 +6,7 @@
     python tests/conformance/on_device.py --target cpu
 
 ``--only WORD`` takes the tests whose name contains it, ``--every N`` each Nth; what ``--seconds`` does not suffice for is reported as not run.
-``--json`` is written after every chunk. ``--record`` puts a run of all tests into the table of operators (aitc/ops/operators.json): then
-``make operators``. Exit code 1 if any test fails.
+``--json`` is written after every chunk; ``table.py --add`` puts it into the table of operators. Exit code 1 if any test fails.
 """
 
 from __future__ import annotations
@@ -45,16 +44,20 @@ def report(outcomes: dict[str, Outcome], target: str, how: str, seconds: float) 
     """A run as JSON: what it was, how many tests came out how, and the others than passed ones by name."""
     here = [d.name for d in devices()] if how == "run" and find_target(target).api != "cpu" else []
     counts = Counter(status for status, _ in outcomes.values())
+    told = list(sys.argv[1:])
+    if "--json" in told:  # a path of this machine
+        del told[told.index("--json") : told.index("--json") + 2]
     return {
         "target": target,
         "how": how,
         "commit": record.commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "device": ", ".join(sorted(set(here))) or record.cpu_name(),
-        "command": shlex.join(["python", "tests/conformance/on_device.py", *sys.argv[1:]]),
+        "command": shlex.join(["python", "tests/conformance/on_device.py", *told]),
         "seconds": round(seconds),
         "onnx": onnx.__version__,
         "tests": len(outcomes),
+        "only": sorted(outcomes) if len(outcomes) < len(cases()) else [],
         "counts": dict(sorted(counts.items())),
         "others": {
             status: {name: text for name, (s, text) in sorted(outcomes.items()) if s == status}
@@ -94,7 +97,6 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=540.0, help="after these no further chunk begins")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
     how = HOW[1] if given.emulate else HOW[2] if given.compile_only else HOW[0]
     names = [name for name in sorted(cases()) if given.only in name][:: given.every]

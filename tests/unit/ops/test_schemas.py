@@ -11,25 +11,10 @@ import pytest
 
 from aitc import registry
 from aitc.ops.declare import IMPORTERS, find_importer
+from aitc.ops.unsupported import REASONS, reason
 
 registry.load("aitc.ops")
 
-# What has no importer and no function body, and why a model with it is refused.
-REFUSED = {
-    "strings": {
-        "StringConcat",
-        "StringNormalizer",
-        "StringSplit",
-        "RegexFullMatch",
-        "TfIdfVectorizer",
-        "CategoryMapper",
-        "LabelEncoder",
-    },
-    "maps": {"CastMap", "DictVectorizer", "ZipMap"},
-    "files": {"ImageDecoder"},
-    "support vector machines": {"SVMClassifier", "SVMRegressor"},
-    "forms of opset 1 that no exporter writes": {"Tile", "Upsample"},
-}
 # Defaults that differ on purpose: "none given" instead of ONNX's number, inference instead of training, misprints.
 OTHER_DEFAULT = {("Clip", "min"), ("Clip", "max"), ("Dropout", "is_test"), ("BatchNormalization", "is_test"), ("RNN", "activations"),
                  ("GRU", "direction"), ("GridSample", "mode")}  # fmt: skip
@@ -49,7 +34,7 @@ def test_signature(schema: Any) -> None:
     entry = find_importer(schema.domain, schema.name, schema.since_version)
     if entry is None:
         has_body = schema.has_function or schema.has_context_dependent_function
-        assert has_body or schema.name in set().union(*REFUSED.values())
+        assert has_body or reason(schema.domain, schema.name)
         return
     if not entry.variadic:
         assert len(entry.inputs) >= schema.max_input
@@ -76,3 +61,7 @@ def test_every_version_is_one_that_onnx_has() -> None:
         if (domain, name) in first:
             assert [v.since for v in versions] == sorted({v.since for v in versions})
             assert versions[-1].since <= max(s.since_version for s in SCHEMAS if (s.domain, s.name) == (domain, name))
+
+
+def test_reasons_are_of_operators_that_onnx_has() -> None:
+    assert set(REASONS) <= {(s.domain, s.name) for s in onnx.defs.get_all_schemas_with_history()}
