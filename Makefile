@@ -28,8 +28,8 @@ test: $(BIN)/.installed ## all tests that this machine can run
 quick: $(BIN)/.installed ## the tests without the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" tests
 
-fuzz: $(BIN)/.installed ## the property tests with fresh random examples: a failure prints how to reproduce it
-	AITC_TEST_FUZZ=1 $(BIN)/python -m pytest -n $(JOBS) tests/property
+fuzz: $(BIN)/.installed ## the property tests with fresh random examples (a failure prints how to reproduce it), every form of the node tests
+	AITC_TEST_FUZZ=1 $(BIN)/python -m pytest -n $(JOBS) tests/property tests/conformance/test_variants.py
 
 golden: $(BIN)/.installed ## rewrite the expected texts of tests/golden: review the difference
 	$(BIN)/python -m pytest -q tests/golden --rewrite
