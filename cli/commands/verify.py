@@ -83,7 +83,9 @@ def _read_feeds(feeds: tuple[str, ...], names: list[str]) -> dict[str, np.ndarra
         return None
     given: dict[str, np.ndarray] = {}
     for text in feeds:
-        name, _, path = text.rpartition("=")
+        fitting = [n for n in names if text.startswith(n + "=")]  # names and paths may hold "="
+        name = max(fitting, key=len) if fitting else text.partition("=")[0]
+        path = text[len(name) + 1 :]
         if name not in names:
             raise AitcError(
                 Diagnostic("C02", f"the model has no input {name!r}", help=f"inputs: {', '.join(names)}"), Exit.USAGE

@@ -97,8 +97,8 @@ def test_no_absolute_path_and_nothing_of_the_moment_in_the_sources(built: Path) 
 def test_verify(aitc: Aitc, built: Path) -> None:
     done = aitc("verify", "small.onnx", "out", "--runs", "2", cwd=built)
     assert done.code == 0 and done.out.count("passed") == 2
-    np.save(built / "x.npy", np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4))
-    answer = json.loads(aitc("verify", "small.onnx", "out", "--feed", "x=x.npy", "--json", cwd=built).out)
+    np.save(built / "x=1.npy", np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4))
+    answer = json.loads(aitc("verify", "small.onnx", "out", "--feed", "x=x=1.npy", "--json", cwd=built).out)
     assert answer["runs"][0]["outputs"][0]["shape"] == [3, 3]
 
 
