@@ -82,4 +82,20 @@ def _loops() -> list[Case]:
     ]
 
 
-CASES = [*_branches(), *_loops()]
+def _sizes_alone() -> list[Case]:
+    """Sizes that only the data decides are read, and the elements are not."""
+    x = ({"x": np.float32([1, 0, 2, 0, 3])}, {"x": np.float32([0, 0])})
+    in_loop = """(float[n] x, int64 trips) => (int64[2] y) <bool go = {1}, int64[2] none = {0, 0}> {
+        y = Loop(trips, go, none) <body = body (int64 i, bool c, int64[2] s) => (bool d, int64[2] t) {
+            d = Identity(c) places = NonZero(x) size = Shape(places) t = Add(s, size) }> }"""
+    positive = """(float[n] x) => (float[m] y) <float zero = {0}> {
+        c = Greater(x, zero) kept = Compress<axis = 0>(x, c) size = Shape(kept) y = ConstantOfShape(size) }"""
+    return [
+        case("count_of_nonzero", "(float[n] x) => (int64[2] y) { places = NonZero(x) y = Shape(places) }", *x),
+        case("count_of_nonzero_inside_loop", in_loop, *({**feeds, "trips": np.array(n)} for feeds in x for n in (3, 0))),
+        case("as_many_zeros_as_are_kept", positive, *x),
+        case("count_of_unique", "(float[n] x) => (int64[1] y) { u = Unique(x) y = Shape(u) }", *x),
+    ]
+
+
+CASES = [*_branches(), *_loops(), *_sizes_alone()]
