@@ -98,7 +98,7 @@ def inline_schema(
     if schema.has_function:
         body = schema.get_function_with_opset_version(_best(schema.function_opset_versions, version))
     else:
-        types = [_type_proto(v).SerializeToString() for v in inputs]
+        types = [type_proto(v).SerializeToString() for v in inputs]
         body = schema.get_context_dependent_function_with_opset_version(
             _best(schema.context_dependent_function_opset_versions, version),
             _explicit(node, given).SerializeToString(),
@@ -147,10 +147,12 @@ def _explicit(node: onnx.NodeProto, given: Mapping[str, Any]) -> onnx.NodeProto:
     return copy
 
 
-def _type_proto(value: Any) -> onnx.TypeProto:
+def type_proto(value: Any) -> onnx.TypeProto:
+    """The type of a value as onnx spells it; empty for what is no tensor."""
     proto = onnx.TypeProto()
     if isinstance(value, Value):
         proto.tensor_type.elem_type = value.type.dtype.onnx
+        proto.tensor_type.shape.SetInParent()  # a scalar's shape has no axes, but is known
         for s in value.shape:
             dim = proto.tensor_type.shape.dim.add()
             if isinstance(s, int):

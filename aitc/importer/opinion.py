@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from aitc.importer.check import subgraphs
-from aitc.importer.functions import _type_proto as type_proto
+from aitc.importer.functions import type_proto
 from aitc.ir.graph import Value
 from aitc.ops.declare import SequenceValue
 
@@ -33,9 +33,7 @@ def rejected(node: onnx.NodeProto, inputs: Sequence[Any], opsets: Mapping[str, i
         elif value.const is not None and value.const.size <= SMALL:
             graph.initializer.append(onnx.numpy_helper.from_array(value.const, name))
         else:
-            kind = type_proto(value)
-            kind.tensor_type.shape.SetInParent()  # a scalar's shape has no axes, but is known
-            graph.input.add(name=name, type=kind)
+            graph.input.add(name=name, type=type_proto(value))
     for name in filter(None, node.output):
         graph.output.add(name=name)
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
