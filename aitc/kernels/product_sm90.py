@@ -150,7 +150,7 @@ class ProductSm90(k.Kernel):
         extents = [part.kernel.extent(part.problem) for part in parts]  # type: ignore[attr-defined]
         if any(e.batch * ceil(e.M / 128) * ceil(e.N / 128) >= target.units for e in extents):
             return None  # it fills the device by itself
-        offered = [{str(c): c for c in part.kernel.configs(part.problem, target)} for part in parts]
+        offered = [{str(c): c for c in part.kernel.configs(part.problem, target) if _holds_several(c)} for part in parts]
         best: tuple[float, tuple[Config, ...]] | None = None
         for name in offered[0]:
             if all(name in o for o in offered):
@@ -200,6 +200,12 @@ class ProductSm90(k.Kernel):
             self.family, every, config, tuple(headers), tuple(call), tuple(t.store for t in texts), tuple(structs), (), maps, parameters, declared, first,
             config.threads, config.smem_bytes, results, flops, packed, cluster=config.cluster,
         )  # fmt: skip
+
+
+def _holds_several(config: Config) -> bool:
+    """Whether a kernel of several such products keeps its sums in registers: where warps hand registers to each other (several groups of
+    math warps), the compiler spills from the second product on."""
+    return isinstance(config, sm90.Sm90Split) or config.groups == 1
 
 
 def _second_root(group: Group) -> Value:

@@ -146,3 +146,16 @@ def test_sizes_that_are_typically_nothing_have_a_time() -> None:
     """Dims such as h // 2 are 0 for the smallest h, which is what is taken for typical where nothing else is known."""
     for config in (*sm90.TILES, *sm90.SPLITS):
         assert 0 < sm90.products_us([config], [sm90.Extent(1, 0, 64, 4, 0.0, False)], H200) < 100
+
+
+def test_products_that_share_a_kernel_have_one_group_of_math_warps() -> None:
+    """Several products whose warps hand registers to each other spill their sums: 3368 bytes of four convolutions."""
+    graph = Graph("main")
+    b = Builder(graph)
+    x = graph.add_input("x", TensorType(F16, (2048, 512)))
+    rng = np.random.default_rng(0)
+    weights = [b.constant(rng.standard_normal((512, 512)).astype(np.float16)) for _ in range(3)]
+    graph.outputs = [b.op("Relu", b.op("MatMul", x, w, out=None)) for w in weights]
+    graph.output_names = ["p", "q", "r"]
+    shared = [launch for launch in plan_of(graph).launches if "product_sm90" in launch.entry]
+    assert shared and all(launch.block[0] <= 288 for launch in shared)
