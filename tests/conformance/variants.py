@@ -63,9 +63,8 @@ def in_branch(case: Any) -> Variant:
         copy.name = f"{output.name}.else"
         other.output.append(copy)
         kind = output.type.tensor_type
-        shape = [d.dim_value for d in kind.shape.dim]
-        zeros = onnx.helper.make_tensor("z", kind.elem_type, shape, bytes(_bytes(kind.elem_type, shape)), raw=True)
-        other.node.append(onnx.helper.make_node("Constant", [], [copy.name], value=zeros))
+        zeros = np.zeros([d.dim_value for d in kind.shape.dim], onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        other.node.append(onnx.helper.make_node("Constant", [], [copy.name], value=onnx.numpy_helper.from_array(zeros)))
     del graph.node[:], graph.initializer[:], graph.value_info[:]
     graph.input.append(taken)
     outer = [f"{o.name}.if" for o in graph.output]
@@ -76,10 +75,6 @@ def in_branch(case: Any) -> Variant:
         variant.model.opset_import.append(onnx.helper.make_opsetid("", 21))
     sets = [([*inputs, np.array(True)], outputs) for inputs, outputs in case.data_sets]
     return replace(variant, data_sets=sets)
-
-
-def _bytes(dtype: int, shape: list[int]) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * onnx.helper.tensor_dtype_to_np_dtype(dtype).itemsize
 
 
 def _same(case: Any) -> Variant:
