@@ -47,7 +47,7 @@ def test_the_second_time_nothing_is_compiled(tmp_path: Path, toolchain: Toolchai
     for out in ("a", "b"):
         (tmp_path / out).mkdir()
         result = build(plan, emit(plan), tmp_path / out, toolchain, NATIVE)
-    assert result.compiled == 0 and result.seconds < 1
+    assert result.compiled == 0 and result.seconds < 10
     for name in ("libhand.so", "hand"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
