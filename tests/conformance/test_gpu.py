@@ -70,7 +70,7 @@ def test_a_kernel_that_does_not_compile_is_its_own_tests_failure(tmp_path: Path,
     units = many_gpu.kernel_units
 
     def spoilt(texts: list[tuple[str, str]]) -> list[tuple[list[str], str]]:
-        return units([(name, text.replace("sign(", "no_such_function(")) for name, text in texts])
+        return units([(name, text.replace("sign_(", "no_such_function(")) for name, text in texts])
 
     monkeypatch.setattr(many_gpu, "kernel_units", spoilt)
     outcomes = outcomes_of(plans, "h200", "emulated", tmp_path)
