@@ -3,8 +3,8 @@
     python -m bench.builds --target mi250 --target mi300x --name builds_amd
     python -m bench.builds --target a100 --target mi250 --no-small --full resnet50,bert_base --name builds_full
 
-The models are one small file of each architecture (models/tiny), those real files of the development set that are on this machine, and with ``--full``
-architectures of the catalog in full size (which need the extra ``[models]``).
+The models are the small exports (models/tiny, one of each architecture first), those real files of the development set that are on this machine, and with
+``--full`` architectures of the catalog in full size (which need the extra ``[models]``). Rows are written as they come; ``--append`` goes on where a run ended.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ Shapes = tuple[tuple[str, tuple[int | str, ...]], ...]
 def models_here(small: bool, full: str) -> list[tuple[str, str, Shapes]]:
     """(name, path, input shapes) of every model."""
     from models import devset
-    from models.tiny import one_of_each
+    from models.tiny import FOLDER, one_of_each
 
     found: list[tuple[str, str, Shapes]] = []
     if small:
-        found += [(p.stem, str(p), ()) for p in one_of_each()]
+        first = one_of_each()
+        found += [(p.stem, str(p), ()) for p in first]
         found += [(m.name, str(m.fetch()), m.input_shapes()) for m in devset.here()]
+        found += [(p.stem, str(p), ()) for p in sorted(FOLDER.glob("*.onnx")) if p not in first]
     if full:
         from bench.product import full_model
 
@@ -65,18 +67,23 @@ def build_one(name: str, path: str, shapes: Shapes, target: str, precision: str,
 @click.option("--precision", default="fp16", show_default=True)
 @click.option("--full", default="", help="Names of the catalog, to build in full size besides.")
 @click.option("--small/--no-small", default=True, show_default=True, help="The small and real files; without them only --full.")
+@click.option("--append", is_flag=True, help="Keep rows of the same commit and targets, and build what they lack.")
 @click.option("--name", default="builds", show_default=True, help="Of the result.")
 @click.option("--jobs", default=2, show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), help="Folder of the result; bench/results by default.")
-def main(targets: tuple[str, ...], precision: str, full: str, small: bool, name: str, jobs: int, results: Path | None) -> None:
+def main(targets: tuple[str, ...], precision: str, full: str, small: bool, append: bool, name: str, jobs: int, results: Path | None) -> None:
     """Build all example models for each target."""
-    rows = []
+    device = ", ".join(targets) + " (not run)"
+    rows = record.earlier(name, device, results) if append else []
+    there = {(row["model"], row["target"], row["precision"]) for row in rows}
     for model, path, shapes in models_here(small, full):
         for target in targets:
+            if (model, target, precision) in there:
+                continue
             row = build_one(model, path, shapes, target, precision, jobs)
             rows.append(row)
             click.echo(f"{model:44} {target:8} {row['status']} {row.get('kernel_files', '')} {row.get('detail', '')}")
-            record.write(name, rows, ", ".join(targets) + " (not run)", results)
+            record.write(name, rows, device, results)
 
 
 if __name__ == "__main__":
