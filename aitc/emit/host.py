@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aitc.emit.render import c_string, comment
 from aitc.errors import Loc
 from aitc.ir import dim as dims
+from aitc.ir.cpp import c_expr
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import DType
 from aitc.schedule.plan import Arg, Buffer, DimArg, Launch, Plan, PointerArg, Port, Require, Space, TensorMapArg
@@ -106,7 +107,7 @@ class Writer:
         self._bind_ports()
 
     def expr(self, d: Dim) -> str:
-        return dims.c_expr(d, lambda s: f"dims.{self.symbols[s.name]}")
+        return c_expr(d, lambda s: f"dims.{self.symbols[s.name]}")
 
     def require(self, r: Require) -> str:
         """The statement that ends the run with an error if ``r`` is not true."""

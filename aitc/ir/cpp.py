@@ -1,8 +1,11 @@
-"""Names that C++ or the headers of generated code have taken."""
+"""Dims and names in generated C++."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+from aitc.ir.dim import Atom, Dim, FloorDiv, Min, Mod, Symbol, as_symbol, bounds
 
 _KEYWORDS = frozenset(
     """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept const
@@ -20,5 +23,46 @@ _MACROS = re.compile(
 
 
 def free_name(name: str) -> str:
-    """``name``, an identifier, or with ``_`` behind it where it is a keyword or a macro of C++."""
+    """``name``, an identifier, or with ``_`` behind it where C++ or the headers of generated code have taken it."""
     return f"{name}_" if name in _KEYWORDS or _MACROS.fullmatch(name) else name
+
+
+def c_expr(d: Dim, name: Callable[[Symbol], str] = lambda s: s.name) -> str:
+    """``d`` as a C++ expression. ``//`` becomes ``/`` where the dividend cannot be negative, else ``floor_div``; ``%`` likewise."""
+    if isinstance(d, int):
+        return str(d)
+    parts: list[str] = []
+    for p, c in d.terms:
+        factors = [_c_atom(a, name) for a in p]
+        if abs(c) != 1:
+            factors.append(str(abs(c)))
+        text = " * ".join(factors)
+        if not parts:
+            parts.append(f"-{text}" if c < 0 else text)
+        else:
+            parts.append(f"{'-' if c < 0 else '+'} {text}")
+    if d.const:
+        parts.append(f"{'-' if d.const < 0 else '+'} {abs(d.const)}")
+    return " ".join(parts)
+
+
+def _c_atom(a: Atom, name: Callable[[Symbol], str]) -> str:
+    if isinstance(a, Symbol):
+        return name(a)
+    if isinstance(a, (FloorDiv, Mod)):
+        if bounds(a.a)[0] < 0:  # C++ rounds to zero
+            return f"{'floor_div' if isinstance(a, FloorDiv) else 'floor_mod'}({c_expr(a.a, name)}, {c_expr(a.b, name)})"
+        return f"({_c_operand(a.a, name)} {'/' if isinstance(a, FloorDiv) else '%'} {_c_operand(a.b, name)})"
+    function = "min_of" if isinstance(a, Min) else "max_of"
+    text = c_expr(a.args[0], name)
+    for x in a.args[1:]:
+        text = f"{function}({text}, {c_expr(x, name)})"
+    return text
+
+
+def _c_operand(d: Dim, name: Callable[[Symbol], str]) -> str:
+    text = c_expr(d, name)
+    if isinstance(d, int) or as_symbol(d):
+        return text
+    one_atom = len(d.terms) == 1 and not d.const and d.terms[0][1] == 1 and len(d.terms[0][0]) == 1
+    return text if text.startswith("(") and one_atom else f"({text})"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from aitc.ir.dim import Dim, Symbol, c_expr, divisor, hint, mul, product, symbols, transform
+from aitc.ir.cpp import c_expr
+from aitc.ir.dim import Dim, Symbol, divisor, hint, mul, product, symbols, transform
 from aitc.ir.dtype import BOOL
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, broadcast_index

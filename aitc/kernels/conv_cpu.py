@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aitc.ir.dim import Dim, c_expr, hint, mul, product
+from aitc.ir.cpp import c_expr
+from aitc.ir.dim import Dim, hint, mul, product
 from aitc.ir.graph import Node
 from aitc.kernels import kernel as k
 from aitc.kernels.convolution import ConvForm, ConvProblem, RunTimeFilter, conv_form, filter_root, run_time_filter

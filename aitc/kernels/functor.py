@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from aitc.ir.dim import Dim, Sum, Symbol, as_symbol, bounds, c_expr, divisor, symbol, symbols, transform
+from aitc.ir.cpp import c_expr
+from aitc.ir.dim import Dim, Sum, Symbol, as_symbol, bounds, divisor, symbol, symbols, transform
 from aitc.ir.dtype import BOOL, DType
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, broadcast_index, is_view, source_index

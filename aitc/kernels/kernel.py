@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aitc.ir.cpp import c_expr
 from aitc.ir.dim import Dim, Symbol, as_symbol, bounds, product, symbols, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, flatten, source_index, target_index, unflatten
@@ -287,8 +288,6 @@ def entry_parameters(parameters: Parameters, extra: Sequence[str] = ()) -> tuple
 
 def shape_members(parameters: Parameters, **sizes: Dim) -> tuple[ShapeMember, ...]:
     """Members of struct Shape; symbolic ones are registered as run-time dims."""
-    from aitc.ir.dim import c_expr
-
     return tuple(
         ShapeMember(n, str(d), True) if isinstance(d, int) else ShapeMember(n, c_expr(d, parameters.dim), False)
         for n, d in sizes.items()
@@ -303,8 +302,6 @@ def shape_struct(name: str, members: Sequence[ShapeMember]) -> tuple[tuple[str, 
 
 def block_range(first: Dim, blocks: Dim, parameters: Parameters) -> str:
     """The declaration of ``blocks``, those of a launch from ``first`` on (include/aitc/gpu/blocks.h)."""
-    from aitc.ir.dim import c_expr
-
     first_text, blocks_text = (str(d) if isinstance(d, int) else f"int({c_expr(d, parameters.dim)})" for d in (first, blocks))
     return f"const SomeBlocks blocks{{{first_text}, {blocks_text}}}"
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aitc.ir.dim import Dim, c_expr, ceildiv, hint, is_multiple, product
+from aitc.ir.cpp import c_expr
+from aitc.ir.dim import Dim, ceildiv, hint, is_multiple, product
 from aitc.ir.graph import Value
 from aitc.ir.index import Index, unflatten
 from aitc.kernels import kernel as k

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aitc.ir.dim import Dim, c_expr, hint, product
+from aitc.ir.cpp import c_expr
+from aitc.ir.dim import Dim, hint, product
 from aitc.ir.dtype import F32
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aitc.ir.dim import Dim, Sum, Symbol, c_expr, divisor, symbols
+from aitc.ir.cpp import c_expr
+from aitc.ir.dim import Dim, Sum, Symbol, divisor, symbols
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, is_view, source_index
 from aitc.kernels.functor import FunctorBuilder, Parameters, Ref, StorageOf, dim_name

@@ -6,6 +6,7 @@ from graph_strategies import Expression, expressions, values_of_symbols
 from hypothesis import given, settings
 
 from aitc.ir import dim as dm
+from aitc.ir.cpp import c_expr
 from aitc.ir.parse import parse_dim
 
 
@@ -90,7 +91,7 @@ def test_emitted_expressions_mean_the_same_in_cpp(expression: Expression, values
         "max_of": lambda a, b: CInt(max(c_int(a), c_int(b))),
     }
     names = {n: CInt(v) for n, v in values.items()}
-    assert c_int(eval(dm.c_expr(d), functions | names)) == f(values)
+    assert c_int(eval(c_expr(d), functions | names)) == f(values)
 
 
 @settings(max_examples=300, deadline=None)
