@@ -34,7 +34,15 @@ def write(name: str, rows: Sequence[Row], device: str, results: Path | None = No
     folder = results or RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    about = {
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"about": about(device), "rows": list(rows)}, indent=1) + "\n")
+    part.replace(path)
+    return path
+
+
+def about(device: str) -> dict[str, object]:
+    """What is needed to judge figures that are measured on ``device`` now, and to repeat them."""
+    return {
         "commit": commit(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": device,
@@ -42,10 +50,6 @@ def write(name: str, rows: Sequence[Row], device: str, results: Path | None = No
         "command": command(),
         "versions": versions(),
     }
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps({"about": about, "rows": list(rows)}, indent=1) + "\n")
-    part.replace(path)
-    return path
 
 
 def command() -> str:

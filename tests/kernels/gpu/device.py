@@ -151,6 +151,13 @@ class Kernel:
         self._check(code, f"{p.name}: cuLaunchKernel")
 
 
+def name() -> str:
+    """The device's name, as torch says it."""
+    import torch
+
+    return str(torch.cuda.get_device_name())
+
+
 def run(problem: Problem, cubin: Path) -> Verdict:
     """Launches and judges one problem."""
     import torch

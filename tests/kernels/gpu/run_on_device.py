@@ -5,6 +5,7 @@
     python tests/kernels/gpu/run_on_device.py --only conv     problems or races whose name contains the word
     python tests/kernels/gpu/run_on_device.py --compile-only  no device needed
     python tests/kernels/gpu/run_on_device.py --json FILE     also write what came out, problem by problem and race by race
+    python tests/kernels/gpu/run_on_device.py --shard 2/8     every eighth problem, from the second on (see sanitize.py)
 
 Exit status 1 if anything is wrong.
 """
@@ -20,11 +21,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kernels.gpu import device, timing, timing_rows, timing_sm90
 from kernels.gpu.cases import problems
 from kernels.gpu.problem import Problem
+
+from bench import record
 
 
 def build_all(wanted: list[Problem], folder: Path, arch: str, jobs: int) -> dict[str, Path | str]:
@@ -50,16 +54,19 @@ def main() -> int:
     parser.add_argument(
         "--without", default="", help="leave out problems whose name begins with a word that contains this"
     )
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="the Ith of N parts of the problems")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--arch", default="90")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", type=Path, help="file for the results, written again after each of them")
+    parser.add_argument("--json", type=Path, help="file for the results, written now and then and at the end")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/aitc_gpu_tests"))
     options = parser.parse_args()
     begin = time.time()
     wanted = [] if options.no_check else [p for p in problems(options.only) if p.warp != 64]
     if options.without:
         wanted = [p for p in wanted if options.without not in p.name.split()[0]]
+    part, parts = map(int, options.shard.split("/"))
+    wanted = wanted[part - 1 :: parts]
     races = [r for r in (*timing.races(), *timing_sm90.races(), *timing_rows.races()) if options.only in r.name] if options.time else []
     cubins = build_all([*wanted, *(c for r in races for c in r.candidates)], options.folder, options.arch, options.jobs)
     failed = 0
@@ -77,10 +84,20 @@ def main() -> int:
     good = 0
     report: dict[str, list[dict[str, object]]] = {"problems": [], "races": []}
 
+    def write() -> None:
+        """An entry a line: there are hundreds."""
+        if options.json is None:
+            return
+        lists = (
+            f'"{kind}": [\n' + ",\n".join(json.dumps(e) for e in entries) + "\n]" for kind, entries in report.items()
+        )
+        about = json.dumps(record.about(device.name()), indent=1)
+        options.json.write_text(f'{{\n"about": {about},\n' + ",\n".join(lists) + "\n}\n")
+
     def note(kind: str, entry: dict[str, object]) -> None:
         report[kind].append(entry)
-        if options.json is not None:
-            options.json.write_text(json.dumps(report, indent=1) + "\n")
+        if len(report[kind]) % 10 == 0:
+            write()
 
     worst: dict[str, float] = {}
     for problem in wanted:
@@ -116,6 +133,7 @@ def main() -> int:
             failed += result.wrong
             note("races", asdict(result))
             print(result, flush=True)
+    write()
     print(f"{time.time() - begin:.0f} s in all")
     return int(failed > 0)
 
