@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from conformance.many import INCLUDE, kernel_unit, shared_kernels
 
-from aitc.build.toolchain import Toolchain, emulator_toolchain, find_toolchain
+from aitc.build.toolchain import Tool, Toolchain, emulator_toolchain, find_toolchain
 from aitc.build.weights import write_weights
 from aitc.emit.project import IMAGE_SUFFIX, SUFFIX, architectures, emit
 from aitc.emit.render import template_root
 from aitc.schedule.plan import Plan
 from aitc.targets.target import find_target
 
+_making_bitcode = Lock()
 UNIT = 24  # kernels that one call of a compiler compiles
 FAST_MATH = "#define AITC_FAST_MATH"
 
@@ -37,8 +40,8 @@ class Compilers:
     @classmethod
     def of(cls, target: str, emulate: bool) -> Compilers:
         """Raises AitcError (TOOLCHAIN) where a compiler is missing."""
-        api = find_target(target).api
-        return cls(target, emulator_toolchain(api) if emulate else find_toolchain(api))
+        found = find_target(target)
+        return cls(target, emulator_toolchain(found.api) if emulate else find_toolchain(found.api, (found.arch,)))
 
     @property
     def api(self) -> str:
@@ -49,6 +52,9 @@ class Compilers:
         assert self.chain.device is not None
         arches = architectures(self.api, [find_target(self.target)])
         flags = ["-fatbin", "-ccbin", self.chain.cxx.path] if self.api == "cuda" else ["--genco"]
+        if self.chain.device.name == "clang++":
+            flags = ["-xhip", "--offload-device-only", "-D__HIP_PLATFORM_AMD__", f"--rocm-path={self.chain.device.root}"]
+            flags.append(f"--rocm-device-lib-path={_bitcode(self.chain.device, find_target(self.target).arch, image.parent)}")
         include = str(template_root() / "include")
         return [self.chain.device.path, *flags, *arches, "-O3", "-std=c++17", "-I", include, "-o", str(image), str(source)]
 
@@ -118,6 +124,28 @@ def image_unit(units: Sequence[tuple[Sequence[str], Path]]) -> str:
             lines += [f".global {entry}_image", f".hidden {entry}_image", f"{entry}_image:"]
         lines += [f'.incbin "{image}"', ".byte 0"]
     return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])
+
+
+def _bitcode(clang: Tool, arch: str, folder: Path) -> Path:
+    """ROCm's device library with the version of ``arch``, which may be newer than it: what the generated CMake project makes."""
+    places = [Path(clang.root) / "amdgcn" / "bitcode", *Path("/usr/lib").glob("*/amdgcn/bitcode")]
+    installed = next(p for p in places if (p / "ocml.bc").is_file())
+    made = folder / "bitcode"
+    number = re.fullmatch(r"gfx(\d+)([0-9a-f])([0-9a-f])", arch)
+    assert number is not None
+    version = f"oclc_isa_version_{arch.removeprefix('gfx')}"
+    with _making_bitcode:
+        if (made / f"{version}.bc").exists():
+            return made
+        made.mkdir(exist_ok=True)
+        for part in installed.glob("*.bc"):
+            shutil.copy(part, made)
+        constant = 'const __attribute__((address_space(4), visibility("protected"))) unsigned __oclc_ISA_version'
+        value = int(number[1]) * 1000 + int(number[2], 16) * 100 + int(number[3], 16)
+        (made / f"{version}.c").write_text(f"extern {constant};\n{constant} = {value};\n")
+        flags = ["-xc", "--target=amdgcn-amd-amdhsa", "-nogpulib", "-O2", "-emit-llvm", "-c"]
+        call([clang.path, *flags, str(made / f"{version}.c"), "-o", str(made / f"{version}.bc")])
+    return made
 
 
 def compile_kernels(texts: Sequence[tuple[str, str]], folder: Path, compilers: Compilers, jobs: int = 1) -> list[tuple[list[str], Path]]:
