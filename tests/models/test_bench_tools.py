@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from bench import measure, plot, record, scaling, suite
+from bench import kernels, measure, plot, record, scaling, suite
 
 
 def test_summary_orders_samples() -> None:
@@ -114,3 +114,20 @@ def test_the_picture_has_a_panel_for_each_row(tmp_path: Path) -> None:
     plot.draw({"about": {"device": "none", "commit": "abc", "date": "2026-01-01"}, "rows": rows}, tmp_path / "gpu.svg")
     text = (tmp_path / "gpu.svg").read_text()
     assert text.startswith("<?xml") and text.count("<g id=\"axes_") >= len(rows)
+
+
+def test_the_page_of_kernels_lists_what_is_slower_than_the_library_first() -> None:
+    def race(name: str, rival: float, *ours: float) -> dict[str, object]:
+        tried = [{"us": us, "name": f"tile{i}", "error": 1e-4} for i, us in enumerate(ours)]
+        return {"race": name, "flops": 2e9, "bytes": 1e6, "rival_us": rival, "candidates": tried}
+
+    found = {
+        "about": {"device": "GPU", "commit": "abc", "date": "2026-01-01T00:00", "versions": {"torch": "2"}, "command": "python x"},
+        "problems": [{"name": "gemm_sm90 f16", "good": True, "error": 1.0, "limit": 4.0, "faults": []}],
+        "races": [race("gemm_sm90 A", 10.0, 9.0, 8.0), race("gemm_sm90 B", 8.0, 16.0, 20.0), race("gemm_sm80 C", 1.0, 4.0)],
+    }
+    text = kernels.page(found, "kernels.json")
+    assert "| gemm_sm90 | 1 | 1 | 0.25 |" in text
+    first, second = text.split("## All")
+    assert "1 of 2 races" in first and "gemm_sm90 B | 8.00 | 16.00 | 0.50" in first and "gemm_sm90 A" not in first
+    assert "gemm_sm90 A | 10.00 | 8.00 | 1.25 | 250.0 TFLOP/s | tile1" in second and "gemm_sm80 C" in second
