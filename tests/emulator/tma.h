@@ -58,11 +58,11 @@ template <class Row> inline void for_each_run(const TensorMap& map, const TmaBox
   }
 }
 
-// The float at `place` as TF32, to nearest, halves away from zero.
+// The float at `place` as TF32, to nearest, ties to even (cvt.rna of mma_sm80.h takes them away from zero).
 inline void round_tf32(char* place) {
   uint32_t u;
   memcpy(&u, place, 4);
-  if ((u & 0x7f800000u) != 0x7f800000u) u = (u + 0x1000u) & ~0x1fffu;
+  if ((u & 0x7f800000u) != 0x7f800000u) u = (u + 0xfffu + (u >> 13 & 1)) & ~0x1fffu;
   memcpy(place, &u, 4);
 }
 

@@ -116,6 +116,28 @@ inline WgmmaAccumulator& accumulator_of(WgmmaQueue& queue, const float* name) {
   return queue.accumulators.back();
 }
 
+// How sm_90 adds up the products of float8: one instruction's and the accumulator are aligned to the greatest exponent
+// (of a product, the sum of its operands'), lose what lies below 13 bits behind it, and are added exactly. So a chain
+// of instructions keeps 14 bits of its sum.
+struct Exponents {
+  static constexpr int none = -1000;  // of zero
+  int a[32], b[32][256];
+  static int of(float x) { return x == 0 || !std::isfinite(x) ? none : ilogbf(x); }
+};
+inline float add_float8(float sum, const Floats& x, const Exponents& e, int row, int column) {
+  int top = Exponents::of(sum);
+  float plain = sum;
+  for (int k = 0; k < 32; ++k) {
+    plain += x.a[row][k] * x.b[k][column];
+    top = std::max(top, e.a[k] + e.b[k][column]);
+  }
+  if (!std::isfinite(plain) || top < Exponents::none / 2) return plain;
+  const double scale = ldexp(1.0, 13 - top);
+  int64_t total = int64_t(double(sum) * scale);
+  for (int k = 0; k < 32; ++k) total += int64_t(double(x.a[row][k] * x.b[k][column]) * scale);
+  return float(double(total) / scale);
+}
+
 inline void perform(Warp& warp, const Wgmma& w) {
   static thread_local std::vector<Floats> floats(1);  // not itself: a library's thread-local memory is scarce
   Floats& x = floats[0];
@@ -124,6 +146,12 @@ inline void perform(Warp& warp, const Wgmma& w) {
   read_operands(warp, w, x);
   WgmmaAccumulator& acc = accumulator_of(warp.wgmma, w.accumulator);
   const int depth = 32 / w.element_bytes, half = w.n / 2;
+  static thread_local std::vector<Exponents> exponents(1);
+  Exponents& e = exponents[0];
+  const bool float8 = w.element_bytes == 1;
+  if (float8)
+    for (int k = 0; k < 32; ++k)
+      for (int n = 0; n < w.n; ++n) e.b[k][n] = Exponents::of(x.b[k][n]);
   for (int i = 0; i < 16; ++i) {
     alignas(32) float row[256];
     // Column 8 j + 2 t + e of row i: lane 4 (i % 8) + t, register 4 j + 2 (i / 8) + e.
@@ -131,7 +159,10 @@ inline void perform(Warp& warp, const Wgmma& w) {
       return acc.value[size_t((i % 8 * 4 + n % 8 / 2) * half + n / 8 * 4 + i / 8 * 2 + n % 2)];
     };
     for (int n = 0; n < w.n; ++n) row[n] = w.keep ? place(n) : 0.0f;
-    for (int n = 0; n < w.n; n += 8) {
+    if (float8)
+      for (int k = 0; k < 32; ++k) e.a[k] = Exponents::of(x.a[i][k]);
+    for (int n = 0; float8 && n < w.n; ++n) row[n] = add_float8(row[n], x, e, i, n);
+    for (int n = 0; !float8 && n < w.n; n += 8) {
       Row8 sum = *reinterpret_cast<const Row8*>(row + n);
       for (int k = 0; k < depth; ++k) sum += x.a[i][k] * *reinterpret_cast<const Row8*>(&x.b[k][n]);
       memcpy(row + n, &sum, sizeof sum);

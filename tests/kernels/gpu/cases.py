@@ -15,12 +15,14 @@ from . import (
     grouped_sm90_cases,
     instruction_cases,
     map_cases,
+    rounding_cases,
     rowwise_cases,
 )
 from .problem import Problem
 
 GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "instruction": instruction_cases.cases,
+    "rounding": rounding_cases.cases,
     "gemm_sm80": gemm_cases.sm80_cases,
     "gemm_sm90": gemm_sm90_cases.cases,
     "grouped_sm90": grouped_sm90_cases.cases,

@@ -71,9 +71,9 @@ def storage(dtype: str) -> type[np.generic]:
 
 
 def rounded_tf32(values: np.ndarray) -> np.ndarray:
-    """`values` as the tensor cores see them after a load through a TF32 map: rounded to 10 bits of mantissa."""
+    """`values` as the tensor cores see them after a load through a TF32 map: rounded to 10 bits of mantissa, ties to even."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x1000) & ~np.uint32(0x1FFF)).view(np.float32).astype(np.float64)
+    return ((bits + 0xFFF + (bits >> 13 & 1)) & ~np.uint32(0x1FFF)).view(np.float32).astype(np.float64)
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:

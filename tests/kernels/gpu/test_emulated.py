@@ -16,6 +16,8 @@ from .cases import GENERATORS
 from .problem import Output, Problem, initial_bytes, judge
 
 PICK = {
+    "rounding": 1,
+    "instruction": 1,
     "gemm_sm80": 13,
     "gemm_sm90": 16,
     "grouped_sm90": 4,

@@ -8,7 +8,8 @@
 //   tma_load, tma_load_multicast, tma_load_im2col, tma_store, bulk_*     the copy engine; x is the contiguous coordinate. What lies outside the tensor reads as zero (and
 //                   still counts its bytes) and is not written. multicast: the same offsets, and barrier, in every block of the cluster whose mask bit is set
 //   wgmma_*         D(64,N) += A(64,k) B(k,N) by a warpgroup, k = 32 bytes: 16 halves or bfloat16s, 8 floats (as TF32: the low 13 bits do not count, so operands should be
-//                   rounded: a map of AITC_TF32 does), 32 float8. Fence before the first, commit, wait<n>: all but the last n groups are done
+//                   rounded: a map of AITC_TF32 does, to nearest, ties to even), 32 float8 (products and sum so far are aligned to the greatest exponent and cut off 13 bits below
+//                   it). Fence before the first, commit, wait<n>: all but the last n groups are done
 //   Accumulators    thread t of the warpgroup: d[4j], d[4j+1] = row t / 32 * 16 + t % 32 / 4, columns 8j + t % 4 * 2, + 1; d[4j+2], d[4j+3] = eight rows below
 //   stmatrix        four 8x8 matrices in that layout, packed in pairs, to the 16-byte rows that lanes 0-31 address
 #pragma once
