@@ -1,11 +1,12 @@
 """docs/instructions.md: which instructions the emulator and a GPU computed alike, bit for bit, from the device's record.
 
-    python tests/kernels/gpu/run_on_device.py --only instruction --json bench/results/instructions_h200.json    on the device
-    python tests/kernels/gpu/instructions.py                                                                    writes the page
+    python tests/kernels/gpu/run_on_device.py --json run.json        on the device
+    python tests/kernels/gpu/instructions.py --add run.json          into the record, and the page from it
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -91,8 +92,20 @@ def page(record: Mapping[str, Any], today: Iterable[str]) -> str:
     return "\n".join(lines) + "\n" + TAIL
 
 
+def extract(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run of run_on_device.py says of instructions."""
+    return {"about": run["about"], "problems": [p for p in run["problems"] if p["name"].startswith(tuple(FAMILIES))]}
+
+
 def main() -> None:
-    """Write the page."""
+    """Write the page, and the record if a run is given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--add", type=Path, help="what run_on_device.py wrote on a device")
+    options = parser.parse_args()
+    if options.add is not None:
+        record = extract(json.loads(options.add.read_text()))
+        problems = ",\n".join(json.dumps(p) for p in record["problems"])
+        RECORD.write_text(f'{{\n"about": {json.dumps(record["about"], indent=1)},\n"problems": [\n{problems}\n]\n}}\n', encoding="utf-8")
     PAGE.write_text(page(json.loads(RECORD.read_text()), names()), encoding="utf-8")
 
 
