@@ -310,8 +310,10 @@ class _Planner:
         by_name = {a.parameter: a for a in args}
         ordered = tuple(by_name[_parameter_name(p)] for p in d.context.parameters)
         name = f"{n:03d}_{entry}"
+        # Code for older targets has no instruction that waits for the launch before: it must not begin early, also on a newer device.
+        overlap = d.overlap and "dependent_launch" in self.target.features
         return Launch(
-            name, entry, ordered, d.grid, d.block, d.smem_bytes, d.cluster, d.overlap, d.skip_if_zero, s.group.locs, d.flops, traffic,
+            name, entry, ordered, d.grid, d.block, d.smem_bytes, d.cluster, overlap, d.skip_if_zero, s.group.locs, d.flops, traffic,
             s.group.describe(), s.choice.source, s.choice.gone,
         )  # fmt: skip
 
