@@ -100,14 +100,26 @@ TILES = (
     Sm90Tile(128, 256, 4, 2), Sm90Tile(128, 256, 4), Sm90Tile(128, 192, 4, 2, 1, True), Sm90Tile(128, 192, 4, 1, 1, True),
     Sm90Tile(128, 128, 6, 2, 1, True), Sm90Tile(128, 128, 6, 1, 1, True), Sm90Tile(128, 128, 6, 2), Sm90Tile(128, 128, 6), Sm90Tile(128, 192, 4),
     Sm90Tile(128, 64, 8, 1, 1, True), Sm90Tile(128, 64, 8), Sm90Tile(64, 128, 8), Sm90Tile(64, 64, 12), Sm90Tile(64, 256, 5), Sm90Tile(256, 128, 4),
-    Sm90Tile(64, 128, 6, 1, 1, True),
+    Sm90Tile(64, 128, 6, 1, 1, True), Sm90Tile(192, 128, 4), Sm90Tile(192, 64, 5),
 )  # fmt: skip
-DENSE_TILES = (Sm90Tile(128, 160, 5), Sm90Tile(128, 168, 5))
-"""Only where the copy engine stores: they write some columns twice."""
+
+
+def _deepest(BM: int, widths: Sequence[int], ping_pong: bool = False) -> tuple[Sm90Tile, ...]:
+    """Tiles of ``BM`` rows with as many stages as Hopper's shared memory has room for."""
+    tiles = (Sm90Tile(BM, BN, stages, 1, 1, ping_pong) for BN in widths for stages in range(12, 2, -1))
+    return tuple({(t.BM, t.BN): t for t in reversed([t for t in tiles if t.smem_bytes <= 232448])}.values())
+
+
+DENSE_TILES = (
+    *_deepest(64, (80, 96, 112)), *_deepest(128, (80, 96, 112, 144, 160, 168, 176, 208, 240)), *_deepest(128, (96, 112, 144, 160, 176), True),
+    *_deepest(192, (96, 160, 192)), *_deepest(256, (96,)),
+)  # fmt: skip
+"""Only where the copy engine stores: widths that 64 does not divide write some columns twice. So that the tiles of a product come close to whole waves."""
 SPLITS = (
     Sm90Split(64, 64, 6, 4), Sm90Split(64, 64, 12, 2), Sm90Split(64, 64, 6, 2), Sm90Split(64, 64, 6, 8), Sm90Split(64, 64, 12, 1), Sm90Split(64, 64, 6, 1),
     Sm90Split(64, 32, 8, 2), Sm90Split(64, 32, 8, 4), Sm90Split(128, 64, 6, 2), Sm90Split(128, 64, 6, 4), Sm90Split(64, 128, 6, 2), Sm90Split(64, 128, 6, 4),
-    Sm90Split(128, 128, 4, 2), Sm90Split(128, 128, 4, 4),
+    Sm90Split(128, 128, 4, 2), Sm90Split(128, 128, 4, 4), Sm90Split(64, 96, 8, 2), Sm90Split(64, 96, 8, 4), Sm90Split(128, 96, 6, 2), Sm90Split(128, 96, 6, 4),
+    Sm90Split(128, 96, 6, 8),
 )  # fmt: skip
 
 
@@ -162,10 +174,13 @@ def products_us(configs: Sequence[Sm90Tile | Sm90Split], extents: Sequence[Exten
         body += -0.4 + (0.16 * config.split if config.split > 1 else 0.0)
         return target.launch_us + max(body, memory) + 0.1 * min(body, memory) - (0.35 if all(e.early for e in extents) else 0.0)
     slots = units // config.cluster * config.cluster
-    step = max(compute, (config.BM / config.cluster_n + config.BN / config.cluster_m) * 0.128 / min(119.0, 14000.0 / min(blocks, slots)))
-    if config.stages < 4:
+    filled = 0.128 * (config.BM + config.BN)  # thousands of bytes of a K-block, and what the math warpgroups read of them, 64 rows at a time
+    read = 0.128 * config.BM / 64 * (64 + config.BN)
+    brought = (config.BM / config.cluster_n + config.BN / config.cluster_m) * 0.128 / min(119.0, 14000.0 / min(blocks, slots))
+    step = max(compute, brought, (filled + read) / 230.0)
+    if config.stages < 4 and step < 0.72:  # the K-blocks on their way do not last until the next has come
         step *= 1.1
-    store = 0.5 + config.BM * config.BN / 32768 * 1.25
+    store = 0.5 + config.BM * (-(-config.BN // 64) * 64) / 32768 * 1.25
     waves = ceil(blocks / slots)
     if config.ping_pong:  # stores hide behind the other group's products, but for the last, which one group makes alone
         body = max(waves * max(mean * step, store), deepest * step) + 1.3 * store

@@ -227,8 +227,12 @@ TILES = (
     Sm90Tile(256, 128, 3),
     Sm90Tile(128, 160, 4),
     Sm90Tile(128, 168, 3),
+    Sm90Tile(192, 192, 3),
+    Sm90Tile(192, 96, 4),
+    Sm90Tile(128, 80, 4),
+    Sm90Tile(128, 176, 4, ping_pong=True),
 )
-SPLITS = (SplitTile(64, 64, 4, 4), SplitTile(64, 64, 3, 1), SplitTile(128, 64, 3, 2), SplitTile(64, 32, 4, 8), SplitTile(64, 96, 3, 2))
+SPLITS = (SplitTile(64, 64, 4, 4), SplitTile(64, 64, 3, 1), SplitTile(128, 64, 3, 2), SplitTile(64, 32, 4, 8), SplitTile(64, 96, 3, 2), SplitTile(128, 96, 3, 8))
 
 
 def cases() -> Iterator[Problem]:
@@ -238,7 +242,7 @@ def cases() -> Iterator[Problem]:
         few = 2 * t.cluster
         yield gemm(f"gemm_sm90 {tag} tails", t, t.BM * 2 + 9, t.BN + 24, 64 * 5 + 8, units=few)
         yield gemm(f"gemm_sm90 {tag} aligned", t, t.BM * 3, max(t.BN // 64, 1) * 64, 64 * t.stages, units=t.cluster)
-        if t.BN % 64 == 0:
+        if t.BN % 64 == 0 and not (t.ping_pong and t.BN > 128):
             yield gemm(f"gemm_sm90 {tag} odd", t, t.BM - 3, t.BN + 33, 72, returns=False, units=few)
             yield gemm(f"gemm_sm90 {tag} stores", t, t.BM + 5, t.BN + 40, 200, returns=False, dynamic=True, units=few)
     for t in SPLITS:
@@ -255,12 +259,13 @@ def cases() -> Iterator[Problem]:
                     yield gemm(f"gemm_sm90 {dtype} {tag} A {a_major} B {b_major}", t, 136, 152, 104, dtype, (a_major, b_major), pad=8, units=2)
             yield gemm(f"gemm_sm90 {dtype} {tag} batch", t, 72, 80, 136, dtype, ("K", "N"), batch=3, units=2)
             yield gemm(f"gemm_sm90 {dtype} {tag} shared B", t, 72, 80, 136, dtype, batch=3, shared_b=True, units=2)
-    for t in (Sm90Tile(128, 128, 3, staged=True), Sm90Tile(128, 192, 3, 2, 1, True, True), Sm90Tile(64, 64, 4, staged=True), Sm90Tile(128, 160, 3, staged=True)):
+    for t in (Sm90Tile(128, 128, 3, staged=True), Sm90Tile(128, 192, 3, 2, 1, True, True), Sm90Tile(64, 64, 4, staged=True), Sm90Tile(128, 160, 3, staged=True),
+              Sm90Tile(192, 192, 3, staged=True), Sm90Tile(128, 80, 4, staged=True)):
         tag = f"staged {t.BM}x{t.BN}{'p' if t.ping_pong else ''}"
         yield gemm(f"gemm_sm90 {tag} tails", t, t.BM * 2 + 9, t.BN + 24, 200, units=2 * t.cluster)
         yield gemm(f"gemm_sm90 {tag} aligned", t, t.BM * 3, 192, 136, batch=2, units=t.cluster)
     yield gemm("gemm_sm90 multicast N major", Sm90Tile(128, 128, 3, 2, 1), 300, 264, 200, majors=("K", "N"), units=4)
-    for t in (Sm90Tile(128, 128, 3), Sm90Tile(128, 192, 3, 2, 1, True), Sm90Tile(64, 128, 4, 1, 2), Sm90Tile(256, 128, 3), SplitTile(64, 64, 4, 4), SplitTile(128, 32, 3, 1)):
+    for t in (Sm90Tile(128, 128, 3), Sm90Tile(128, 128, 3, 2, 1, True), Sm90Tile(64, 128, 4, 1, 2), Sm90Tile(256, 128, 3), SplitTile(64, 64, 4, 4), SplitTile(128, 32, 3, 1)):
         tag = "split" if isinstance(t, SplitTile) else "ping" if t.ping_pong else "together"
         yield gemm(f"gemm_sm90 f32 {tag} {t.BM}x{t.BN} tails", t, t.BM + 9, t.BN + 24, 32 * 5 + 4, "f32", returns=False, pad=4, units=2)
         yield gemm(f"gemm_sm90 f32 {tag} {t.BM}x{t.BN} batch", t, 72, 77, 100, "f32", batch=2, returns=False, dynamic=True, units=2)

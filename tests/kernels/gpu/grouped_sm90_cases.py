@@ -83,6 +83,6 @@ def cases() -> Iterator[Problem]:
     sizes = ((70, 136, 200), (130, 72, 72), (9, 264, 520))
     yield grouped("grouped_sm90 together", Sm90Tile(64, 64, 4), sizes, units=2)
     yield grouped("grouped_sm90 split", SplitTile(64, 64, 4, 4), sizes)
-    yield grouped("grouped_sm90 ping bf16", Sm90Tile(128, 128, 3, 2, 1, True), sizes, "bf16", units=4)
+    yield grouped("grouped_sm90 cluster bf16", Sm90Tile(64, 128, 3, 2, 1), sizes, "bf16", units=4)
     yield grouped("grouped_sm90 stores", Sm90Tile(128, 64, 3), sizes[:2], returns=False, units=1)
     yield grouped("grouped_sm90 split f32", SplitTile(128, 32, 3, 2), sizes, "f32")

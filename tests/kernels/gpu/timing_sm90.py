@@ -1,20 +1,48 @@
-"""The Hopper kernels' main shapes, timed beside torch: BERT's and ViT's products and attention at batch 1 and 32."""
+"""The Hopper kernels' main shapes, timed beside torch: every product of ResNet-50, BERT, ViT and Stable Diffusion, and attention."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from aitc.kernels import sm90
+from aitc.kernels.product_sm90 import product_configs
+from aitc.targets.target import find_target
+
 from . import attention_sm90_cases, gemm_sm90_cases, grouped_sm90_cases
 from .gemm_sm90_cases import Sm90Tile, SplitTile
 from .timing import Race
 
 T, K = Sm90Tile, SplitTile
-LARGE = (
-    T(128, 256, 4, 2), T(128, 192, 4, 2, 1, True), T(128, 192, 4, 1, 1, True), T(128, 128, 6, 2, 1, True), T(128, 128, 6, 1, 1, True), T(128, 128, 6),
-    T(128, 64, 8, 1, 1, True), T(256, 128, 4),
-)  # fmt: skip
-SMALL = (T(64, 64, 12), T(128, 64, 8), T(64, 128, 8), K(64, 64, 6, 4), K(64, 64, 12, 2), K(64, 64, 6, 2), K(64, 64, 6, 8), K(64, 32, 8, 2), K(64, 64, 12, 1))
+TRANSFORMER = ((2304, 768), (768, 768), (3072, 768), (768, 3072))
+PRODUCTS = {
+    "BERT": tuple((M, *nk) for M in (128, 384, 1024, 4096, 12288) for nk in TRANSFORMER),
+    "ViT": tuple((M, *nk) for M in (197, 6304) for nk in TRANSFORMER),
+    "UNet": tuple((M, c * n, c * k) for M, c in ((8192, 320), (2048, 640), (512, 1280), (128, 1280)) for n, k in ((1, 1), (3, 1), (4, 1), (1, 4))),
+    "VAE": ((4096, 512, 512), (4096, 1536, 512)),
+    "ResNet": tuple(
+        (batch * pixels, N, depth)
+        for batch in (1, 8, 32, 256)
+        for pixels, N, depth in (
+            (3136, 64, 64), (3136, 256, 64), (3136, 64, 256), (3136, 128, 256), (784, 512, 128), (784, 128, 512), (784, 512, 256), (784, 256, 512),
+            (196, 1024, 256), (196, 256, 1024), (196, 1024, 512), (196, 512, 1024), (49, 2048, 512), (49, 512, 2048), (49, 2048, 1024),
+        )
+    ),
+}  # fmt: skip
+"""(M, N, K) of the products in half precision: linear layers, and convolutions of one tap."""
+
+
+def likely(M: int, N: int, K: int, count: int, dtype: str = "f16", staged: bool = False) -> tuple[Sm90Tile | SplitTile, ...]:
+    """What aitc offers, the best by its machine model first: the first is what it compiles without a table."""
+    target = find_target("h200")
+    size = sm90.elem_bytes(dtype)
+    extent = sm90.Extent(1, M, N, -(-K * size // sm90.BLOCK_BYTES), float(size * (M * K + K * N + M * N)), True)
+    offered = product_configs(dtype, size == 2, staged, M, target)
+    best = sorted(offered, key=lambda c: sm90.products_us([c], [extent], target))[:count]
+    return tuple(
+        SplitTile(c.BM, c.BN, c.stages, c.split, c.rows) if isinstance(c, sm90.Sm90Split)
+        else Sm90Tile(c.BM, c.BN, c.stages, c.cluster_m, c.cluster_n, c.ping_pong, c.staged) for c in best
+    )  # fmt: skip
 
 
 def _gemm(M: int, N: int, K: int, tiles: tuple[Sm90Tile | SplitTile, ...], dtype: str = "f16") -> Race:
@@ -50,13 +78,10 @@ def _attention(b: int, h: int, length: int, D: int, tiles: tuple[tuple[int, int,
 
 
 def races() -> Iterator[Race]:
-    """Candidates as the machine model may choose them."""
-    for N, depth in ((2304, 768), (768, 768), (3072, 768), (768, 3072)):
-        for M in (128, 197):
-            yield _gemm(M, N, depth, SMALL)
-        for M in (4096, 6304):
-            yield _gemm(M, N, depth, LARGE)
-    yield _gemm(4096, 4096, 4096, LARGE[:4])
+    """Three candidates of a product, as the machine model chooses them."""
+    for shape in dict.fromkeys(p for products in PRODUCTS.values() for p in products):
+        yield _gemm(*shape, likely(*shape, 3))
+    yield _gemm(4096, 4096, 4096, likely(4096, 4096, 4096, 4))
     yield _gemm(16, 4096, 4096, (K(64, 64, 12, 2, 16), K(64, 64, 6, 2, 16), K(64, 64, 6, 4, 16)))
     floats = (T(128, 256, 4, 2), T(128, 128, 6, 2, 1, True), T(128, 128, 6), T(256, 128, 4), T(128, 192, 4))
     few = (T(64, 64, 12), T(128, 64, 8), K(64, 64, 6, 4), K(64, 64, 12, 2), K(64, 64, 6, 8))
