@@ -66,6 +66,7 @@ def layout_said(graph: Graph, context: Context) -> Said:
     rows = [f"{d.dtype:5} {d.op:24} {d.node}" + (f"  ({d.reason})" if d.reason else "") for d in context.decisions]
     types = Counter(d.dtype for d in context.decisions)
     line = "; ".join([said.line, *([", ".join(f"{n} in {t}" for t, n in types.most_common())] if rows else [])])
+    line += f"; magnitudes {context.ranges.how}" if context.ranges.how else ""
     return replace(
         said, line=line, texts=lambda: {**said.texts(), **({"precision.txt": "\n".join(rows) + "\n"} if rows else {})}
     )

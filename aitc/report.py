@@ -45,6 +45,7 @@ def report_of(
         "targets": list(plan.targets),
         "api": plan.api,
         "precision": plan.precision,
+        "magnitudes": context.ranges.how,
         "nodes": [{"node": d.node, "op": d.op, "dtype": d.dtype, "reason": d.reason} for d in context.decisions],
         "rules": context.log.counts(),
         "roundoff": subject.roundoff,

@@ -47,11 +47,13 @@ def import_model(
     source: Source,
     dims: Mapping[str, Binding] | None = None,
     input_shapes: Mapping[str, Sequence[Union[int, str]]] | None = None,
+    folder: Path | None = None,
 ) -> Imported:
     """Imports a model. ``dims`` binds dim names to sizes or (low, high) ranges, ``input_shapes`` the shapes of
-    inputs. Raises AitcError."""
+    inputs. ``folder``: where the external data of a ModelProto lie. Raises AitcError."""
     registry.load("aitc.ops")
-    model, name, folder = check.read(source)
+    model, name, beside = check.read(source)
+    folder = beside or folder
     return _ModelImporter(model, name, folder, dict(dims or {}), dict(input_shapes or {})).run()
 
 

@@ -41,6 +41,23 @@ def to_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     return array
 
 
+def external_files(model: onnx.ModelProto) -> list[str]:
+    """The files of the model's external data, as it names them, sorted."""
+    found: set[str] = set()
+    graphs = [model.graph]
+    while graphs:
+        graph = graphs.pop()
+        tensors = list(graph.initializer)
+        for sparse in graph.sparse_initializer:
+            tensors += [sparse.values, sparse.indices]
+        for node in graph.node:
+            for a in node.attribute:
+                tensors += [a.t, *a.tensors]
+                graphs += [a.g, *a.graphs] if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) else []
+        found |= {e.value for t in tensors for e in t.external_data if e.key == "location"}
+    return sorted(found)
+
+
 def external(tensor: onnx.TensorProto, dtype: dt.DType, folder: Path | None) -> np.ndarray:
     """A read-only map of the part of a file that the tensor names."""
     entries = {e.key: e.value for e in tensor.external_data}

@@ -203,6 +203,7 @@ OPS.add(
         ConvTransposeAttrs,
         arity=(2, 2),
         tolerance=8.0,
+        flops=lambda types, a: d.mul(d.mul(types[0].elems, d.product(types[1].shape[1:])), 2),
     ),
 )
 

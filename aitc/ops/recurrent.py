@@ -191,6 +191,7 @@ for _name, _function, _states, _arity in (
             arity=(_arity, _arity),
             outputs=1 + _states,
             tolerance=8.0,
+            flops=lambda types, a: d.mul(d.mul(types[0].elems, types[1].shape[2]), 2),
         ),
     )
 

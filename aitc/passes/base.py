@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -37,6 +37,18 @@ class Decision:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """How large the values of the model get: ``largest`` finite magnitudes by ONNX value, where ``measured``.
+
+    ``how`` says in words what was measured, or why nothing was.
+    """
+
+    largest: Mapping[str, float] = field(default_factory=dict)
+    how: str = ""
+    measured: bool = False
+
+
 @dataclass(slots=True)
 class Context:
     """What passes know besides the graph, and where they write down what they did.
@@ -47,7 +59,7 @@ class Context:
     target: Target | None = None
     precision: str = "model"
     keep_fp32: tuple[str, ...] = ()
-    ranges: dict[str, float] = field(default_factory=dict)  # largest magnitudes by ONNX value, where measured
+    ranges: Ranges = Ranges()
     log: MatchLog = field(default_factory=MatchLog)
     ran: list[Ran] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # written by choose_precision

@@ -34,7 +34,7 @@ def run(graph: Graph, context: Context) -> int:
     reasons: dict[Node, str] = {}
     changes = 0
     if context.precision in _NARROWED:
-        changes = _Retyping(graph, F32, _NARROWED[context.precision], keeper, reasons, context.ranges).run()
+        changes = _Retyping(graph, F32, _NARROWED[context.precision], keeper, reasons, context.ranges.largest).run()
     elif context.precision == "fp32":
         for source in (F16, BF16):
             for g in walk(graph):

@@ -1,11 +1,15 @@
-"""How large the values of a model get, by the reference: what ``--precision fp16`` has to leave in float32."""
+"""How large the values of a model get, by the reference: what ``--precision fp16`` has to leave in float32.
+
+What it costs is bounded by counting, never by the clock: the same model and flags give the same binary on every machine.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,76 +17,143 @@ import numpy as np
 
 from aitc.build.cache import cache_folder, entry_path, keep
 from aitc.errors import AitcError
-from aitc.ir.graph import Graph
-from aitc.schedule.dims import dim_sources
-from aitc.schedule.plan import Port
+from aitc.importer.rebatch import with_batch
+from aitc.importer.weights import external_files
+from aitc.ir import dim as dm
+from aitc.ir.dtype import F32
+from aitc.ir.graph import Graph, Node
+from aitc.ir.op import Kind
+from aitc.ir.text import walk
+from aitc.passes.base import Ranges
+from aitc.schedule.dims import dim_sources, fit
+from aitc.schedule.plan import DimSource, Port
 from aitc.verify.inputs import dim_choices, random_inputs
-from aitc.verify.reference import NoReference, Reference, float_values
+from aitc.verify.reference import NoReference, Reference, float_values, largest_magnitudes, load_structure
 
-LIMIT_BYTES = 1 << 31  # of a model file: beyond it the measurement would take longer than the compile
+LIMIT_OPERATIONS = 1 << 36  # multiply-adds: a second or two on a few cores
+LIMIT_BYTES = 1 << 31  # of weights: the reference holds them some times over
+ELEMENT_OPERATIONS = 32  # what writing an element and measuring it costs, in multiply-adds
+SAMPLES = 2  # of a batch that is too large
+WHOLE_BYTES = 1 << 28  # of values that may be kept all at once, where the reference cannot measure them as it goes
+VERSION = 2  # of what is kept in the cache
 
 
-def measured_ranges(
-    model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0
-) -> dict[str, float]:
-    """The largest finite magnitude of each float value of the main graph, by ONNX name, on random inputs.
+def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0) -> Ranges:
+    """The largest finite magnitude of each float32 value of the main graph, by ONNX name, on random inputs.
 
-    Empty where there is no reference for the model: rules alone decide then.
+    ``graph``: what was imported from ``model``. Where there is no reference or the work would be too much, nothing is
+    measured: rules decide alone.
     """
-    size = len(model) if isinstance(model, bytes) else Path(model).stat().st_size
-    if size > LIMIT_BYTES:
-        return {}
+    if not any(v.type.dtype is F32 for g in walk(graph) for v in g.values()):
+        return Ranges(how="nothing to measure: the model has no float32")
+    weights = sum({id(v): v.const.nbytes for g in walk(graph) for v in g.values() if v.const is not None}.values())
+    if weights > LIMIT_BYTES:
+        return Ranges(how=f"not measured: {weights:.1e} bytes of weights, and the limit is {LIMIT_BYTES:.1e}")
     ports = tuple(Port(v.name, v.type.dtype, v.shape, "", uses.get(v.name, "")) for v in graph.inputs)
+    try:
+        symbols = dim_sources(graph, {})
+    except AitcError as error:
+        return Ranges(how=f"not measured: {error}")
+    least = min(operations(graph, dims) for dims in _smaller(symbols, ports))
+    batch = next((p.shape[0] for p in ports if p.shape), 0) if not symbols else 0
+    if isinstance(batch, int) and batch > SAMPLES:
+        least = least * SAMPLES // batch
+    if least > LIMIT_OPERATIONS:
+        return Ranges(how=f"not measured: {least:.1e} multiply-adds, and the limit is {LIMIT_OPERATIONS:.1e}")
     folder = cache_folder()
     entry = entry_path(folder, _key(model, ports, seed), ".ranges.json") if folder else ""
     try:
-        known: dict[str, float] = json.loads(Path(entry).read_text(encoding="utf-8"))
-        return known
-    except (OSError, ValueError):
+        return Ranges(**json.loads(Path(entry).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         pass
-    ranges = _measure(model, graph, ports, seed)
+    ranges = _measure(model, graph, ports, symbols, seed)
     if entry:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
-            json.dump(ranges, file)
+            json.dump(asdict(ranges), file)
             file.flush()
             keep(file.name, entry)
     return ranges
 
 
+def operations(graph: Graph, dims: Mapping[str, int]) -> int:
+    """What running ``graph`` costs, in multiply-adds, with its symbols at ``dims``; bodies count once."""
+    return sum(_operations(n, dims) for g in walk(graph) for n in g.nodes)
+
+
+def _operations(node: Node, dims: Mapping[str, int]) -> int:
+    if node.op.kind is Kind.VIEW:
+        return 0
+    elements = sum(_size(v.type.elems, dims) for v in node.outputs)
+    flops = node.op.flops([v.type for v in node.inputs if v is not None], node.attrs) if node.op.flops else 0
+    return ELEMENT_OPERATIONS * elements + _size(flops, dims) // 2
+
+
+def _size(d: dm.Dim, dims: Mapping[str, int]) -> int:
+    return d if isinstance(d, int) else dm.hint(dm.substitute(d, dims))
+
+
 def _key(model: str | Path | bytes, ports: Sequence[Port], seed: int) -> str:
-    """What a measurement depends on: the model's bytes and the files beside it (its external data may be among them),
-    the inputs, the reference."""
-    whole = hashlib.sha256(f"{version('onnxruntime')} {seed} {ports}".encode())
+    """What a measurement depends on: the model's bytes and its external data, the inputs, the reference, these limits."""
+    limits = (VERSION, LIMIT_OPERATIONS, ELEMENT_OPERATIONS, SAMPLES, WHOLE_BYTES)
+    whole = hashlib.sha256(f"{version('onnxruntime')} {limits} {seed} {ports}".encode())
     if isinstance(model, bytes):
         whole.update(model)
-    else:
-        with open(model, "rb") as file:
-            while block := file.read(1 << 22):
-                whole.update(block)
-        for other in sorted(Path(model).resolve().parent.iterdir()):
-            if other.is_file():
-                state = other.stat()
-                whole.update(f"{other.name} {state.st_size} {state.st_mtime_ns}".encode())
+        return whole.hexdigest()
+    with open(model, "rb") as file:
+        while block := file.read(1 << 22):
+            whole.update(block)
+    for other in external_files(load_structure(model)):
+        state = (Path(model).resolve().parent / other).stat()
+        whole.update(f"{other} {state.st_size} {state.st_mtime_ns}".encode())
     return whole.hexdigest()
 
 
-def _measure(model: str | Path | bytes, graph: Graph, ports: tuple[Port, ...], seed: int) -> dict[str, float]:
-    try:
-        sources = dim_sources(graph, {})
-        reference = Reference(model, float_values(model))
-    except (AitcError, NoReference):
-        return {}
-    for dims in dim_choices(sources, ports):
+def _smaller(symbols: Sequence[DimSource], ports: Sequence[Port]) -> Iterator[dict[str, int]]:
+    """The sizes to measure at, best first; those of a batch are SAMPLES where they were more."""
+    for dims in dim_choices(symbols, ports):
+        yield {d.name: min(dims[d.name], fit(SAMPLES, d)) if d.axis == 0 else dims[d.name] for d in symbols}
+
+
+def _measure(
+    model: str | Path | bytes, graph: Graph, ports: tuple[Port, ...], symbols: Sequence[DimSource], seed: int
+) -> Ranges:
+    folder = None if isinstance(model, bytes) else Path(model).resolve().parent
+    why = "no size of the inputs fits"
+    for whole, smaller in zip(dim_choices(symbols, ports), _smaller(symbols, ports)):
+        dims = whole if operations(graph, whole) <= LIMIT_OPERATIONS else smaller
+        taken, how, proto = ports, "measured on random inputs", None
+        if operations(graph, dims) > LIMIT_OPERATIONS:
+            cut = None if symbols else with_batch(model, {p.name: tuple(map(_fixed, p.shape)) for p in ports}, SAMPLES)
+            if cut is None:
+                why = f"{operations(graph, dims):.1e} multiply-adds, and the limit is {LIMIT_OPERATIONS:.1e}"
+                continue
+            proto, shapes = cut
+            taken = tuple(replace(p, shape=shapes[p.name]) for p in ports)
+            how = f"measured on random inputs, {SAMPLES} samples of a batch of {next(p.shape[0] for p in ports if p.shape)}"
         try:
-            values = reference.run(random_inputs(ports, dims, seed))
-        except NoReference:
-            continue
-        return {
-            name: _largest(v)
-            for name, v in values.items()
-            if isinstance(v, np.ndarray) and v.dtype.kind == "f" and v.size
-        }
-    return {}
+            feeds = random_inputs(taken, dims, seed)
+            structure = proto or load_structure(model)
+            try:
+                return Ranges(largest_magnitudes(structure, folder, float_values(structure), feeds), how, True)
+            except NoReference as none:
+                why = str(none)
+                kept = 4 * sum(_size(v.type.elems, dims) for v in graph.values() if v.const is None)
+                if proto is None and kept <= WHOLE_BYTES:
+                    return Ranges(_whole(model, feeds), how, True)
+        except (AitcError, NoReference) as error:
+            why = str(error)
+    return Ranges(how=f"not measured: {why}")
+
+
+def _fixed(d: dm.Dim) -> int:
+    assert isinstance(d, int)
+    return d
+
+
+def _whole(model: str | Path | bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """The same for small models that the reference cannot measure as it goes: all their values at once."""
+    values = Reference(model, float_values(model)).run(feeds)
+    return {n: _largest(v) for n, v in values.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f" and v.size}
 
 
 def _largest(array: np.ndarray) -> float:

@@ -36,7 +36,7 @@ class Reference:
         """``outputs``: further values of the main graph (ONNX names) to return beside the model's outputs."""
         self.oracle = ""
         self._path = Path(model) if isinstance(model, (str, Path)) else None
-        raw = model if isinstance(model, onnx.ModelProto) else _read(model)
+        raw = model if isinstance(model, onnx.ModelProto) else load_structure(model)
         self._widened = _has_bfloat16(raw)
         self._proto: onnx.ModelProto | None = None
         if self._widened or outputs:
@@ -99,14 +99,8 @@ class Reference:
         import onnxruntime as ort
 
         if self._session is None:
-            options = ort.SessionOptions()
-            options.log_severity_level = 4
-            options.graph_optimization_level = (
-                ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-            )  # fusions change the arithmetic
             with tempfile.TemporaryDirectory(prefix="aitc-reference-") as folder:
-                source = self._source(Path(folder))
-                self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+                self._session = _open(self._source(Path(folder)), None)
         results = self._session.run(self.outputs, dict(feeds))
         self.oracle = f"onnxruntime {ort.__version__}"
         return dict(zip(self.outputs, results))
@@ -130,20 +124,109 @@ class Reference:
         return dict(zip(self.outputs, results))
 
 
-def _read(model: str | Path | bytes) -> onnx.ModelProto:
+def _open(source: str | bytes, beside: Path | None) -> Any:
+    """A session of onnxruntime. ``beside``: where the external data of a model in memory lie."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # fusions change the arithmetic
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED  # as the nodes stand: a value is measured and freed at once
+    if beside is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(beside))
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def largest_magnitudes(
+    model: onnx.ModelProto, folder: Path | None, names: Sequence[str], feeds: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """The largest finite magnitude of each named float32 value of the main graph; 0 where nothing is finite, none where
+    there are no elements.
+
+    Least, greatest and sum of each value are the only outputs, so that onnxruntime frees the values as it goes. Where a sum is
+    not finite, a second run leaves infinities and NaNs out. External data in ``folder`` are mapped, not read. ``model`` is
+    changed. Raises NoReference where onnxruntime cannot do it.
+    """
+    if _has_bfloat16(model):
+        raise NoReference("onnxruntime has no bfloat16")
+    kept = []
+    for node in model.graph.node:
+        kept.append(onnx.NodeProto())
+        kept[-1].CopyFrom(node)
+    for name, number in (("infinity", np.inf), ("nothing", 0.0)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(number), f"{_PROBE}-{name}"))
+    found = _run_probes(model, folder, kept, _EXTREMES, names, feeds)
+    largest = {n: max(abs(low), abs(high)) for n, (low, high, total) in found.items() if np.isfinite(total)}
+    rest = [n for n in names if n not in largest]
+    if rest:
+        largest |= {n: top for n, (top,) in _run_probes(model, folder, kept, _FINITE, rest, feeds).items()}
+    return {n: float(largest[n]) for n in names if np.isfinite(largest[n])}  # of no elements the least is infinite
+
+
+# Chains of (operator, inputs) on a value "": each makes one output. Operators of opset 9 at the most, of any later opset.
+_EXTREMES = ((("ReduceMin", ("",)),), (("ReduceMax", ("",)),), (("ReduceSum", ("",)),))
+_FINITE = ((("Abs", ("",)), ("Less", ("a0", "infinity")), ("Where", ("a1", "a0", "nothing")), ("ReduceMax", ("a2",))),)
+_PROBE = "aitc-probe"
+_Chains = tuple[tuple[tuple[str, tuple[str, ...]], ...], ...]
+
+
+def _run_probes(
+    model: onnx.ModelProto, folder: Path | None, nodes: Sequence[onnx.NodeProto], chains: _Chains,
+    names: Sequence[str], feeds: Mapping[str, np.ndarray],
+) -> dict[str, tuple[np.float32, ...]]:  # fmt: skip
+    """What each chain makes of each value, computed right behind the node that makes the value."""
+    graph = model.graph
+    del graph.node[:]
+    del graph.output[:]
+    wanted, outputs = set(names), []
+    for node in nodes:
+        graph.node.append(node)
+        for value in wanted.intersection(node.output):
+            for i, chain in enumerate(chains):
+                made = [f"{_PROBE}/{value}/{i}/a{j}" for j in range(len(chain))]
+                own = {"": value, **{f"a{j}": name for j, name in enumerate(made)}}
+                for (op, inputs), output in zip(chain, made):
+                    reads = [own.get(n, f"{_PROBE}-{n}") for n in inputs]
+                    graph.node.append(onnx.helper.make_node(op, reads, [output]))
+                    if op.startswith("Reduce"):
+                        graph.node[-1].attribute.append(onnx.helper.make_attribute("keepdims", 0))
+                outputs.append((value, made[-1]))
+    graph.output.extend(onnx.ValueInfoProto(name=output) for _, output in outputs)
+    try:
+        session = _open(model.SerializeToString(), folder)
+        results = session.run([output for _, output in outputs], dict(feeds))
+    except Exception as error:
+        raise NoReference(f"onnxruntime: {_first_line(error)}") from error
+    found: dict[str, tuple[np.float32, ...]] = {}
+    for (value, _), result in zip(outputs, results):
+        found[value] = (*found.get(value, ()), result)
+    return found
+
+
+def load_structure(model: str | Path | bytes) -> onnx.ModelProto:
     """The model without its external data."""
     return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model), load_external_data=False)
 
 
-def float_values(model: str | Path | bytes) -> list[str]:
+def float_values(model: str | Path | bytes | onnx.ModelProto) -> list[str]:
     """Names of the float32 results of nodes of the main graph, as far as onnx's shape inference types them."""
-    raw = _read(model)
-    for t in raw.graph.initializer:  # shapes never depend on large weights, and copying them takes seconds
-        if len(t.raw_data) > LARGE_BYTES:
-            t.ClearField("raw_data")
+    raw = _without_weights(model if isinstance(model, onnx.ModelProto) else load_structure(model))
     made = {o for n in raw.graph.node for o in n.output if o}
     inferred = onnx.shape_inference.infer_shapes(raw)
-    return [v.name for v in inferred.graph.value_info if v.name in made and v.type.tensor_type.elem_type == FLOAT]
+    typed = [*inferred.graph.value_info, *inferred.graph.output]
+    return list(dict.fromkeys(v.name for v in typed if v.name in made and v.type.tensor_type.elem_type == FLOAT))
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of ``model`` for shape inference: shapes never depend on large weights, and copying them takes seconds."""
+    copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    graph = copy.graph
+    for name in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(graph, name).extend(getattr(model.graph, name))
+    for t in model.graph.initializer:
+        large = len(t.raw_data) > LARGE_BYTES
+        graph.initializer.append(onnx.TensorProto(name=t.name, data_type=t.data_type, dims=t.dims) if large else t)
+    return copy
 
 
 def _plain(array: np.ndarray, widened: bool) -> np.ndarray:
@@ -182,7 +265,7 @@ def load_oracle() -> None:
 
 def node_outputs(model: str | Path | bytes) -> list[tuple[str, str, str]]:
     """(output name, node name, op type) of every node of the main graph, in file order."""
-    raw = _read(model)
+    raw = load_structure(model)
     return [(o, n.name, n.op_type) for n in raw.graph.node for o in n.output if o]
 
 
