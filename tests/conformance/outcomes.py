@@ -1,4 +1,4 @@
-"""What comes of node tests on a target: refused, built, run. For on_device.py, which does all of them, and the tests, which do a few."""
+"""What comes of tests on a target: refused, built, run. For on_device.py, which does all of a suite, and the tests, which do a few."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from pathlib import Path
 
 from conformance import many, many_gpu
 from conformance.lists import reasons
-from conformance.node_tests import cases
 from conformance.run_many import run_many
+from conformance.suites import member
 
 from aitc.errors import AitcError
 from aitc.schedule.plan import Plan
 from aitc.targets.target import find_target
 
 HOW = ("run", "emulated", "compiled")
+REFUSED_RUN = "error: error[R02]"
 Outcome = tuple[str, str]  # passed, compiled, random, refused, failed or not run; and what is to be said of it
 
 
-def plans_of(names: Sequence[str], target: str) -> tuple[dict[str, Plan], dict[str, Outcome]]:
-    """The plans of tests, and what came of those that have none."""
+def plans_of(names: Sequence[str], target: str, suite: str = "node") -> tuple[dict[str, Plan], dict[str, Outcome]]:
+    """The plans of a suite's tests, and what came of those that have none."""
     plans: dict[str, Plan] = {}
     outcomes: dict[str, Outcome] = {}
     for name in names:
         try:
-            plans[name] = many.plan_of(cases()[name].model, "t", f"{name}.onnx", target=target)
+            test = member(suite, name)
+            plans[name] = many.plan_of(test.case.model, "t", f"{name}.onnx", test.dims, test.precision, target)
         except AitcError as error:
             outcomes[name] = ("refused", f"{error.diagnostics[0].code}: {error.diagnostics[0].message}")
         except Exception:
@@ -36,7 +38,7 @@ def plans_of(names: Sequence[str], target: str) -> tuple[dict[str, Plan], dict[s
     return plans, outcomes
 
 
-def outcomes_of(plans: dict[str, Plan], target: str, how: str, folder: Path) -> dict[str, Outcome]:
+def outcomes_of(plans: dict[str, Plan], target: str, how: str, folder: Path, suite: str = "node") -> dict[str, Outcome]:
     """Builds and runs plans; where a compiler fails, halves of them, so that the test at fault is found."""
     if not plans:
         return {}
@@ -56,21 +58,25 @@ def outcomes_of(plans: dict[str, Plan], target: str, how: str, folder: Path) -> 
         halves = names[: len(names) // 2], names[len(names) // 2 :]
         found: dict[str, Outcome] = {}
         for n, half in enumerate(halves):
-            found |= outcomes_of({name: plans[name] for name in half}, target, how, folder / str(n))
+            found |= outcomes_of({name: plans[name] for name in half}, target, how, folder / str(n), suite)
         return found
-    random = reasons("random")
-    results = run_many(library, [cases()[name] for name in plans])
-    return {
-        name: ("passed", "") if wrong is None else ("random" if name in random and "differ" in wrong else "failed", wrong)
-        for name, wrong in results.items()
-    }
+    results = run_many(library, [member(suite, name).case for name in plans])
+    return {name: _outcome(name, wrong) for name, wrong in results.items()}
 
 
-def chunk(names: Sequence[str], target: str, how: str, until: float) -> dict[str, Outcome]:
+def _outcome(name: str, wrong: str | None) -> Outcome:
+    if wrong is None:
+        return "passed", ""
+    if wrong.startswith(REFUSED_RUN):  # sizes that the run itself has to refuse
+        return "refused", wrong.removeprefix("error: error[").replace("]", "", 1)
+    return ("random" if name in reasons("random") and "differ" in wrong else "failed"), wrong
+
+
+def chunk(names: Sequence[str], target: str, how: str, until: float, suite: str = "node") -> dict[str, Outcome]:
     """What came of some tests; those that begin after ``until`` are not run."""
     if time.time() > until:
         return dict.fromkeys(names, ("not run", "no time was left"))
-    plans, outcomes = plans_of(names, target)
+    plans, outcomes = plans_of(names, target, suite)
     with tempfile.TemporaryDirectory(prefix="aitc-conformance-") as folder:
-        outcomes |= outcomes_of(plans, target, how, Path(folder))
+        outcomes |= outcomes_of(plans, target, how, Path(folder), suite)
     return outcomes

@@ -2,40 +2,65 @@
 
     python tests/models/on_device.py [--target h200] [--precision fp32 --precision fp16] [--jobs N] [--json FILE] [MODEL.onnx ...]
 
-Without models it takes one file of every architecture in models/tiny; `--devset` takes those real files of models/devset.py that are
-on this machine (the onnx package's, and what models/cache holds), at their typical sizes; `--full` exports every architecture in full
-size. Exit code 1 if any failed. This is what is run by hand on a machine with a GPU; CI has none.
-To build without a device: `python -m bench.builds`.
+Without models it takes one file of every architecture in models/tiny; `--tiny` takes all of them (both of torch's exporters, static and dynamic);
+`--devset` those real files of models/devset.py that are on this machine (the onnx package's, and what models/cache holds), at their typical sizes;
+`--full` exports every architecture in full size by the new exporter, static, `--full-dynamic` by the old one with batch (and sequence) dynamic (Stable
+Diffusion's only if `--only` names it: bench.gpu has it). What comes first in the list of models is built first, in the first precision.
+`--json` is written after every model; `--after` keeps the rows of an earlier run that passed, and does not repeat them; after `--seconds` nothing begins.
+Exit code 1 if any failed. This is what is run by hand on a machine with a GPU; CI has none. To build without a device: `python -m bench.builds`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 import time
 import traceback
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from aitc.errors import AitcError
+from aitc.pipeline import Options, compile
+from aitc.targets.machine import devices
+from bench import record
+from bench.product import MODELS, full_model
+from models import catalog
 
 Shapes = tuple[tuple[str, tuple[int | str, ...]], ...]
+Row = dict[str, Any]
+EXPORTERS = 4  # processes that export at once
+BUILD_JOBS = 2  # compilers of one model
 
 
-def run(path: str, target: str, precision: str, jobs: int, shapes: Shapes = ()) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model by the name of its rows. ``make`` gives its file, in a process of its own where that takes torch."""
+
+    name: str
+    make: Callable[[], str]
+    shapes: Shapes = ()
+    exported: bool = False
+
+
+def run(name: str, path: str, shapes: Shapes, target: str, precision: str) -> Row:
     """One model in one precision: status, errors against the reference, launches, seconds."""
-    from aitc.errors import AitcError
-    from aitc.pipeline import Options, compile
-
     start = time.perf_counter()
-    row: dict[str, object] = {"model": Path(path).stem, "precision": precision, "target": target}
-    with tempfile.TemporaryDirectory() as folder:
+    row: Row = {"model": name, "precision": precision, "target": target}
+    with tempfile.TemporaryDirectory(prefix="aitc-models-") as folder:
+        options = Options(
+            targets=(target,), output=Path(folder) / "out", precision=precision, jobs=BUILD_JOBS, verify="require", input_shapes=shapes
+        )
         try:
-            options = Options(targets=(target,), output=Path(folder) / "out", precision=precision, jobs=jobs, verify="require", input_shapes=shapes)
             result = compile(path, options)
             assert result.plan is not None and result.verification is not None
             row |= {
@@ -53,12 +78,121 @@ def run(path: str, target: str, precision: str, jobs: int, shapes: Shapes = ()) 
     return row
 
 
-def exported() -> list[str]:
-    """Every architecture of the catalog in full size, static, by torch's new exporter."""
-    from bench.product import full_model
-    from models import catalog
+def export_dynamic(name: str) -> str:
+    """An architecture in full size by torch's old exporter, its named dims symbolic."""
+    from models.export import export
 
-    return [str(full_model(a.name)) for a in catalog.CATALOG]
+    path = MODELS / f"{name}-torchscript-dynamic.onnx"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        export(catalog.find(name), part, exporter="torchscript", dynamic=True)
+        part.replace(path)
+    return str(path)
+
+
+def _full(name: str) -> str:
+    return str(full_model(name))
+
+
+def _few_threads(threads: int) -> None:
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # torch, not yet imported, reads it
+
+
+def subjects(given: argparse.Namespace) -> list[Subject]:
+    """The models that the command line asks for."""
+    found = [Subject(Path(m).stem, partial(str, m)) for m in given.models]
+    for flag, suffix, make in ((given.full, "-full", _full), (given.full_dynamic, "-full-torchscript-dynamic", export_dynamic)):
+        found += [Subject(f"{a.name}{suffix}", partial(make, a.name), (), True) for a in catalog.CATALOG if flag]
+    if given.devset:
+        from models import devset
+
+        found += [Subject(m.name, partial(str, m.fetch()), m.input_shapes()) for m in devset.here()]
+    if given.tiny or not found:
+        from models import tiny
+
+        paths = [m.path for m in tiny.load()] if given.tiny else tiny.one_of_each()
+        found += [Subject(p.stem, partial(str, p)) for p in paths]
+    chosen = [s for s in found if any(word in s.name for word in given.only or [""])]
+    return [s for s in chosen if given.only or not (s.exported and s.name.startswith("sd15"))]
+
+
+class Work:
+    """Exports and compiles, each in a process; compiles begin in the order of ``wanted`` as far as their models are there."""
+
+    def __init__(self, wanted: Sequence[tuple[Subject, str, str]], jobs: int, seconds: float, say: Callable[[Row], None]) -> None:
+        self.waiting = list(wanted)
+        self.workers = max(1, min(len(wanted), jobs * 3 // (2 * BUILD_JOBS)))
+        self.until = time.monotonic() + seconds
+        self.say = say
+        self.paths: dict[str, str] = {}
+        self.compiles: dict[Future[Row], Row] = {}
+        self.exports: dict[Future[str], str] = {}
+        self.pool = ProcessPoolExecutor(self.workers)
+        self.threads = max(1, jobs // EXPORTERS)
+
+    def run(self) -> int:
+        """All that fits into the time; how many compiles were not begun."""
+        with ProcessPoolExecutor(EXPORTERS, initializer=_few_threads, initargs=(self.threads,)) as exporters:
+            for s in dict.fromkeys(s for s, _, _ in self.waiting):
+                if s.exported:
+                    self.exports[exporters.submit(s.make)] = s.name
+                else:
+                    self.paths[s.name] = s.make()
+            while True:
+                self._begin()
+                if not self.compiles and (not self.exports or time.monotonic() > self.until):
+                    break
+                under_way: list[Future[Any]] = [*self.compiles, *self.exports]
+                done, _ = wait(under_way, timeout=5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    if future in self.exports:
+                        self._exported(future)
+                    else:
+                        self._compiled(future)
+            for export in self.exports:
+                export.cancel()
+        self.pool.shutdown()
+        return len(self.waiting)
+
+    def _begin(self) -> None:
+        ready = [w for w in self.waiting if w[0].name in self.paths]
+        for work in ready[: self.workers - len(self.compiles)]:
+            if time.monotonic() > self.until:
+                return
+            self.waiting.remove(work)
+            s, target, precision = work
+            future = self.pool.submit(run, s.name, self.paths[s.name], s.shapes, target, precision)
+            self.compiles[future] = {"model": s.name, "precision": precision, "target": target}
+
+    def _exported(self, future: Future[Any]) -> None:
+        name = self.exports.pop(future)
+        try:
+            self.paths[name] = future.result()
+        except Exception:
+            mine = [w for w in self.waiting if w[0].name == name]
+            self.waiting = [w for w in self.waiting if w not in mine]
+            for _, target, precision in mine:
+                self.say({"model": name, "precision": precision, "target": target, "status": "no export", "detail": traceback.format_exc()})
+
+    def _compiled(self, future: Future[Any]) -> None:
+        row = self.compiles.pop(future)
+        try:
+            row = future.result()
+        except BrokenProcessPool as error:
+            row |= {"status": "defect", "detail": f"the process ended: {error}"}
+            self.pool = ProcessPoolExecutor(self.workers)
+        self.say(row)
+
+
+def kept(file: Path | None) -> list[Row]:
+    """The rows of an earlier run that passed."""
+    return [r for r in json.loads(file.read_text())["rows"] if r["status"] == "passed"] if file else []
+
+
+def line(row: Mapping[str, Any]) -> str:
+    head = f"{row['status']:9} {row['model']:44} {row['target']:7} {row['precision']:6} {row.get('launches', ''):>4} launches"
+    return f"{head} {row.get('wall_s', 0):>6} s  {str(row['detail']).replace(chr(10), ' | ')[:300]}"
 
 
 def main() -> int:
@@ -68,40 +202,30 @@ def main() -> int:
     parser.add_argument("--precision", action="append")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--devset", action="store_true")
-    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--after", type=Path)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--only", action="append", help="word that the model's name contains")
+    for flag in ("--full", "--full-dynamic", "--devset", "--tiny"):
+        parser.add_argument(flag, action="store_true")
     given = parser.parse_args()
-    chosen: list[tuple[str, Shapes]] = [(m, ()) for m in given.models]
-    if given.devset:
-        from models import devset
+    rows = kept(given.after)
+    have = {(r["model"], r["target"], r["precision"]) for r in rows}
+    chosen, targets, precisions = subjects(given), given.target or ["h200"], given.precision or ["fp32", "fp16"]
+    wanted = [(s, t, p) for p in precisions for t in targets for s in chosen if (s.name, t, p) not in have]
+    names, commit = ", ".join(sorted({d.name for d in devices()})), record.commit()
+    bad: list[Row] = []
+    print(f"{len(rows)} rows are kept, {len(wanted)} to come", flush=True)
 
-        chosen += [(str(m.fetch()), m.input_shapes()) for m in devset.here()]
-    chosen += [(m, ()) for m in exported()] if given.full else []
-    if not chosen:
-        from models.tiny import one_of_each
+    def say(row: Row) -> None:
+        row["commit"] = commit
+        rows.append(row)
+        bad.extend([row] if row["status"] != "passed" else [])
+        print(line(row), flush=True)
+        if given.json:
+            record.write(given.json.stem, rows, names, given.json.parent)
 
-        chosen = [(str(p), ()) for p in one_of_each()]
-    work = [
-        (m, t, p, shapes) for m, shapes in chosen for t in given.target or ["h200"] for p in given.precision or ["fp32", "fp16"]
-    ]
-    workers = max(1, min(len(work), given.jobs // 2))
-    rows = []
-    with ProcessPoolExecutor(workers) as pool:
-        futures = [pool.submit(run, m, t, p, min(2, given.jobs), shapes) for m, t, p, shapes in work]
-        for f in futures:
-            row = f.result()
-            rows.append(row)
-            text = str(row["detail"]).replace("\n", " | ")
-            head = f"{row['status']:8} {row['model']:44} {row['target']:7} {row['precision']:6} {row.get('launches', ''):>4} launches"
-            print(f"{head} {row['wall_s']:>6} s  {text[:300]}", flush=True)
-    if given.json:
-        from aitc.targets.machine import devices
-        from bench import record
-
-        names = ", ".join(sorted({d.name for d in devices()}))
-        record.write(given.json.stem, rows, names, given.json.parent)
-    bad = sum(r["status"] != "passed" for r in rows)
-    print(f"{len(rows) - bad} passed, {bad} failed")
+    left = Work(wanted, given.jobs, given.seconds, say).run() if wanted else 0
+    print(f"{len(rows) - len(bad)} passed, {len(bad)} failed, {left} not begun")
     return 1 if bad else 0
 
 

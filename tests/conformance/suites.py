@@ -1,0 +1,68 @@
+"""What ``on_device.py`` runs: ONNX's node tests, each in its other forms (variants.py), and our own cases (``cases/``)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from conformance import cases as families
+from conformance.lists import reasons
+from conformance.node_tests import cases
+from conformance.variants import VARIANTS
+
+SUITES = ("node", "cases", *VARIANTS)
+FAMILIES = tuple(sorted(m.name for m in pkgutil.iter_modules(families.__path__) if m.name != "case"))
+# a form with symbols may be refused: an operator needs to know a size, and says so
+UNKNOWN_SIZE = ("I04", "I05", "I09", "S01", "S02")
+# with symbols, a size that is 1 is beside another: it has to be a 1 in the model (aitc/schedule/requirements.py), and the run says so
+UNEQUAL = ("test_linear_attention_gated_per_head_decay",)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A test as ONNX's ``TestCase`` (``case.name`` is unique in its suite), and how it is compiled."""
+
+    case: Any
+    dims: Mapping[str, tuple[int, int]]
+    precision: str
+
+
+@lru_cache(maxsize=1)
+def _own() -> dict[str, Member]:
+    found = {}
+    for family in FAMILIES:
+        module = importlib.import_module(f"conformance.cases.{family}")
+        for c in module.CASES:
+            name = f"{family}.{c.name}"
+            assert name not in found, f"two cases are called {name}"
+            found[name] = Member(replace(c, name=name), c.dims, getattr(module, "PRECISION", "model"))
+    return found
+
+
+def names(suite: str) -> list[str]:
+    """The tests of a suite. Forms of node tests leave out what is refused or random, and functions that are already spelled out."""
+    if suite == "node":
+        return sorted(cases())
+    if suite == "cases":
+        return list(_own())
+    left_out = {*reasons("refused"), *reasons("random")}
+    return [n for n in sorted(cases()) if n not in left_out and not n.endswith("_expanded")]
+
+
+def member(suite: str, name: str) -> Member:
+    """One test; KeyError if the suite has none of that name."""
+    if suite == "cases":
+        return _own()[name]
+    case = cases()[name]
+    return Member(case if suite == "node" else VARIANTS[suite](case), {}, "model")
+
+
+def refusal_is_right(suite: str, name: str, said: str) -> bool:
+    """Whether a test may be refused with these words, which begin with the error's code."""
+    if suite == "node":
+        return name in reasons("refused")
+    return suite == "symbolic" and (said.startswith(UNKNOWN_SIZE) or (name in UNEQUAL and said.startswith("R02")))
