@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import click
@@ -69,20 +70,22 @@ def build_one(name: str, path: str, shapes: Shapes, target: str, precision: str,
 @click.option("--small/--no-small", default=True, show_default=True, help="The small and real files; without them only --full.")
 @click.option("--append", is_flag=True, help="Keep rows of the same commit and targets, and build what they lack.")
 @click.option("--name", default="builds", show_default=True, help="Of the result.")
-@click.option("--jobs", default=2, show_default=True)
+@click.option("--jobs", default=2, show_default=True, help="Compilers of one model.")
+@click.option("--workers", default=1, show_default=True, help="Models at once.")
 @click.option("--results", type=click.Path(path_type=Path), help="Folder of the result; bench/results by default.")
-def main(targets: tuple[str, ...], precision: str, full: str, small: bool, append: bool, name: str, jobs: int, results: Path | None) -> None:
+def main(
+    targets: tuple[str, ...], precision: str, full: str, small: bool, append: bool, name: str, jobs: int, workers: int, results: Path | None
+) -> None:
     """Build all example models for each target."""
     device = ", ".join(targets) + " (not run)"
     rows = record.earlier(name, device, results) if append else []
     there = {(row["model"], row["target"], row["precision"]) for row in rows}
-    for model, path, shapes in models_here(small, full):
-        for target in targets:
-            if (model, target, precision) in there:
-                continue
-            row = build_one(model, path, shapes, target, precision, jobs)
+    wanted = [(*m, target) for m in models_here(small, full) for target in targets if (m[0], target, precision) not in there]
+    with ProcessPoolExecutor(workers) as pool:
+        for done in as_completed([pool.submit(build_one, *one, precision, jobs) for one in wanted]):
+            row = done.result()
             rows.append(row)
-            click.echo(f"{model:44} {target:8} {row['status']} {row.get('kernel_files', '')} {row.get('detail', '')}")
+            click.echo(f"{row['model']:44} {row['target']:8} {row['status']} {row.get('kernel_files', '')} {row.get('detail', '')}")
             record.write(name, rows, device, results)
 
 
