@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aitc.ir.dim import ceildiv, hint, mul, product
+from aitc.ir.dim import ceildiv, divisor, hint, mul, product
 from aitc.kernels import kernel as k
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
@@ -19,6 +19,13 @@ def tensor_core_type(dtype: str, target: Target) -> str | None:
     if dtype == "f32":
         return "tf32" if "tf32" in target.features else None
     return {"f16": "fp16", "bf16": "bf16"}.get(dtype)
+
+
+def copied_whole(problem: MatMulProblem, unit: int) -> bool:
+    """Whether both operands come in pieces of ``unit`` elements, 16 bytes."""
+    extents = {"K": problem.K, "M": problem.M}.get(problem.a), {"K": problem.K, "N": problem.N}.get(problem.b)
+    aligned = problem.a_align % unit == 0 and problem.b_align % unit == 0
+    return aligned and all(e is not None and divisor(e) % unit == 0 for e in extents)
 
 
 @k.register
@@ -40,7 +47,8 @@ class GemmSm80(k.Kernel):
     def configs(self, problem: MatMulProblem, target: Target) -> Sequence[Sm80Tile]:
         tiles = TF32_TILES if problem.dtype == "f32" else HALF_TILES
         size = 4 if problem.dtype == "f32" else 2
-        return [t for t in tiles if t.smem_bytes(size) <= target.smem_bytes]
+        sums = 128 if copied_whole(problem, 16 // size) else 64  # of a thread: narrower copies need registers for addresses and masks
+        return [t for t in tiles if t.smem_bytes(size) <= target.smem_bytes and t.BM * t.BN // t.threads <= sums]
 
     def score_us(self, problem: MatMulProblem, config: Sm80Tile, target: Target) -> float:
         size = 4 if problem.dtype == "f32" else 2

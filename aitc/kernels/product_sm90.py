@@ -45,7 +45,7 @@ def product_configs(dtype: str, dense: bool, staged: bool, rows: int | None, tar
     if not dense:  # the widest epilogue, 64-bit addresses for each element that it stores, would spill registers
         tiles = [t for t in tiles if not (t.ping_pong and t.BN > 128)]
     if sm90.elem_bytes(dtype) == 1:  # the sums of a K-block are registers of their own
-        tiles = [t for t in tiles if (t.BM if t.ping_pong else t.BM // t.groups) * t.BN <= 8192]
+        tiles = [t for t in tiles if (t.BM if t.ping_pong else t.BM // t.groups) * t.BN <= (4096 if t.groups == 3 else 8192)]
     if staged:
         tiles = sm90.staged_tiles(tiles, target.smem_bytes)
     every: list[Config] = [*tiles, *splits]
