@@ -68,8 +68,8 @@ class GroupTile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """The norm in the kernel's coordinates: ``row`` (image, pixel) and ``k`` (channel)."""
+class GroupForm:
+    """The norm in the kernel's coordinates: ``row`` (image, pixel) and ``k`` (channel). ``kept``: axes of images and groups, in order."""
 
     images: Dim
     space: int
@@ -78,9 +78,16 @@ class _Form:
     row: k.Symbol
     k: k.Symbol
     index: Index
+    shape: tuple[Dim, ...]
+    kept: tuple[int, ...]
+
+    def group_index(self, group: Dim) -> Index:
+        """The index of what is computed for each group of all images, where the normalized axes are 1."""
+        places = dict(zip(self.kept, unflatten(group, tuple(self.shape[a] for a in self.kept)), strict=True))
+        return tuple(places.get(a, 0) for a in range(len(self.shape)))
 
 
-def group_form(node: Node, storage: StorageOf) -> _Form | k.No:
+def group_form(node: Node, storage: StorageOf) -> GroupForm | k.No:
     """``node`` as a norm over pixels and the innermost channels of each group, or why it is none."""
     v = node.input
     axes = frozenset(node.attrs.axes)
@@ -107,7 +114,7 @@ def group_form(node: Node, storage: StorageOf) -> _Form | k.No:
     for some, position in places:
         for a, i in zip(some, unflatten(position, tuple(v.shape[a] for a in some)), strict=True):
             index[a] = i
-    return _Form(images, space, C, width, row, channel, tuple(index))
+    return GroupForm(images, space, C, width, row, channel, tuple(index), v.shape, (*order, *groups))
 
 
 @k.register
@@ -175,14 +182,15 @@ class GroupNormSm90(k.Kernel):
         steps = ceil(share / c.down)
         latency = 2.0 + (0.4 if c.cluster > 1 else 0.0) + (0.05 * steps if c.packs else 1.8 * ceil(steps / (4 if p.width % c.V else 8)))
         busy = ceil(blocks / units) * moved * 1e-3 / (2.0 * target.gbps / units)
-        total = hint(p.images) * p.space * p.C * (p.bytes_in * reads + p.bytes_out) * 1e-3 / target.gbps
+        strewn = 1.0 if c.packs else 1.6  # read again, pixels come from memory a few channels at a time: pieces of its lines
+        total = hint(p.images) * p.space * p.C * (p.bytes_in * reads + p.bytes_out) * strewn * 1e-3 / target.gbps
         return target.launch_us + max(rounds * latency, busy, total) + 0.02 * c.channels / p.C
 
     def build(self, group: Group, problem: GroupNormProblem, config: GroupTile, storage: StorageOf, target: Target) -> k.Draft:
         node = group.anchor
         assert node is not None
         form = group_form(node, storage)
-        assert isinstance(form, _Form)
+        assert isinstance(form, GroupForm)
         parameters = Parameters()
         signature = "int64_t row, int64_t k"
         load = load_functor(group, node.input, form.index, form.k, parameters, storage, target, signature, c_type="float", widest=config.V)
@@ -208,4 +216,4 @@ class GroupNormSm90(k.Kernel):
         )  # fmt: skip
 
 
-__all__ = ["GroupNormProblem", "GroupNormSm90", "GroupTile", "group_form"]
+__all__ = ["GroupForm", "GroupNormProblem", "GroupNormSm90", "GroupTile", "group_form"]

@@ -1,4 +1,4 @@
-"""Group and instance norms of channels-last images (gpu/group_norm_sm90.h)."""
+"""Group and instance norms of channels-last images (gpu/group_norm_sm90.h), and their statistics alone (gpu/statistics.h)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .gemm_cases import zeros
-from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
+from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded, scratch
 from .rowwise_cases import load_functor, store_functor
 
 
@@ -76,3 +76,74 @@ def cases() -> Iterator[Problem]:
     yield group_norm("LayerNorm", (8, 15, 32, 0, 8), 1, 517, 240, 30, "bf16")
     yield group_norm("LayerNorm", (2, 1, 32, 2, 2), 1, 77, 6, 2)
     yield group_norm("LayerNorm", (8, 5, 96, 6, 8), 2, 4096, 320, 10)  # of Stable Diffusion's UNet
+
+
+def statistics(
+    op: str,
+    tile: tuple[int, int, int, int],
+    images: int,
+    space: int,
+    C: int,
+    width: int,
+    dtype: str = "f16",
+    light: bool = False,
+) -> Problem:
+    """Mean and inverse deviation of the groups of `images`; means far from 0. `light`: shapes only."""
+    rng = np.random.default_rng(space + C)
+    groups = C // width
+    if light:
+        x, y = zeros(images, space, C), zeros(images, groups, 2)
+    else:
+        x = rng.standard_normal((images, space, groups, width)) * 2
+        x = rounded(x + rng.standard_normal((images, 1, groups, 1)) * 20, dtype)
+        mean = x.mean((1, 3), keepdims=True) if op == "LayerNorm" else np.zeros((images, 1, groups, 1))
+        inverse = 1 / np.sqrt(np.square(x - mean).mean((1, 3), keepdims=True) + 1e-5)
+        y = np.stack([mean.reshape(images, groups), inverse.reshape(images, groups)], axis=-1)
+    V, across, down, parts = tile
+    ct = CTYPES[dtype]
+    units = C // (across * V) * images
+    source = f"""#include "aitc/gpu/statistics.h"
+using namespace aitc;
+struct Shape {{
+  int images;
+  static constexpr int space = {space}, C = {C}, width = {width};
+}};
+{load_functor(dtype, "float", min(V, 16 // SIZES[dtype]), f"row * {C} + k")}
+struct Store {{
+  static constexpr int width = 2;
+  float* y;
+  template <int V> AITC_FN void operator()(int64_t row, int64_t k, const float (&v)[V]) const {{
+    for (int j = 0; j < V; ++j) y[row * 2 + k + j] = v[j];
+  }}
+}};
+AITC_KERNEL({across * down}) void AITC_ENTRY(group_statistics)(const {ct}* x, float* y, float* sums, int* tickets, int images) {{
+  statistics<StatisticsTile<{", ".join(map(str, tile))}>>({op}{{1e-5f}}, Shape{{images}}, Load{{x}}, Store{{y}}, sums, tickets);
+}}
+"""
+    return Problem(
+        name=f"statistics {op} {tile} {dtype} ({images},{space},{C}) groups of {width}",
+        source=source,
+        entry="group_statistics",
+        blocks=units * parts,
+        threads=across * down,
+        smem_bytes=across * down * V * 8,
+        arguments=(
+            Input(x, dtype),
+            Output(y, "f32"),
+            scratch(images * groups * parts * 2, "f32"),
+            scratch(min(units, 1024), "i32", zeroed=True),
+            Scalar(images),
+        ),
+    )
+
+
+def statistics_cases() -> Iterator[Problem]:
+    """Groups narrower and wider than a vector, one part and many, parts without a pixel, more units than tickets."""
+    yield statistics("LayerNorm", (8, 10, 32, 3), 2, 211, 80, 10)
+    yield statistics("LayerNorm", (8, 4, 16, 5), 1, 133, 32, 4)
+    yield statistics("RMSNorm", (8, 8, 8, 2), 3, 21, 64, 32)
+    yield statistics("LayerNorm", (8, 2, 32, 7), 2, 12, 16, 1)
+    yield statistics("LayerNorm", (4, 6, 32, 4), 2, 100, 24, 6, "f32")
+    yield statistics("LayerNorm", (8, 8, 32, 1), 1, 517, 128, 16, "bf16")
+    yield statistics("LayerNorm", (2, 1, 64, 2), 1030, 5, 2, 2)
+    yield statistics("LayerNorm", (8, 16, 32, 132), 1, 9001, 128, 4)  # of Stable Diffusion's decoder
