@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
 
 from aitc.targets.target import find_target
 
@@ -21,7 +22,7 @@ GOOD = ("passed", "compiled", "random")  # random: right but for the numbers dra
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """ONNX's node tests on one target: ``how`` is run (on such a machine), emulated (on the CPU) or compiled (by its compiler, not run).
+    """A suite of tests on one target: ``how`` is run (on such a machine), emulated (on the CPU) or compiled (by its compiler, not run).
 
     ``others`` has the tests that did not pass: status (random, refused, failed, not run) -> test -> what was said.
     """
@@ -34,6 +35,7 @@ class Run:
     command: str
     tests: int
     others: Mapping[str, Mapping[str, str]]
+    suite: str = "node"  # ONNX's node tests; or a form of them, or other cases (tests/conformance/suites.py)
 
     def status(self, test: str) -> tuple[str, str]:
         """(status, what was said) of a test."""
@@ -87,7 +89,8 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Table:
     onnx: str  # the version whose tests and schemas these are
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...]  # of the node tests
+    forms: tuple[Run, ...]  # of other suites
     operators: Mapping[tuple[str, str], Operator]
 
     def run_for(self, target: str) -> Run | None:
@@ -128,9 +131,7 @@ def table() -> Table:
 def parse(text: str) -> Table:
     """A table from its JSON."""
     raw = json.loads(text)
-    runs = tuple(
-        Run(r["target"], r["how"], r["commit"], r["date"], r["device"], r["command"], r["tests"], r["others"]) for r in raw["runs"]
-    )
+    runs, forms = (tuple(_run(r) for r in raw.get(key, ())) for key in ("runs", "forms"))
     operators = {}
     for domain, named in raw["operators"].items():
         key = "" if domain == "ai.onnx" else domain
@@ -140,4 +141,10 @@ def parse(text: str) -> Table:
             operators[key, name] = Operator(
                 key, name, tuple(o["versions"]), missing, tuple(o["tested"]), tuple(o["tests"]), types
             )
-    return Table(raw["onnx"], runs, operators)
+    return Table(raw["onnx"], runs, forms, operators)
+
+
+def _run(r: Mapping[str, Any]) -> Run:
+    return Run(
+        r["target"], r["how"], r["commit"], r["date"], r["device"], r["command"], r["tests"], r["others"], r.get("suite", "node")
+    )

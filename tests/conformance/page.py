@@ -42,7 +42,7 @@ def columns(table: Table) -> list[str]:
 def render(table: Table) -> str:
     """The page. It depends on the table alone."""
     gaps = Gaps()
-    parts = [HEAD, _runs(table)]
+    parts = [HEAD, _runs(table), *([_forms(table)] if table.forms else [])]
     for domain in sorted({o.domain for o in table.operators.values()}):
         mine = [o for o in table.operators.values() if o.domain == domain]
         parts.append(f"## {domain or 'ai.onnx'}\n\n" + _rows(mine, table, gaps))
@@ -55,14 +55,36 @@ def _runs(table: Table) -> str:
     lines = [
         f"ONNX {table.onnx}: {sum(len(o.tests) for o in table.operators.values())} node tests. How they came out (`random`: right but for the numbers drawn):",
         "",
-        "| target | how | passed | refused | random | failed | not run | device | date | commit |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        f"| target | {OUTCOMES} |",
+        "| --- " * 10 + "|",
+        *(f"| {r.target} | {_outcomes(r)} |" for r in table.runs),
     ]
-    for r in table.runs:
-        counts = {status: len(named) for status, named in r.others.items()}
-        good = r.tests - sum(counts.values())
-        cells = [r.target, r.how, str(good), *(str(counts.get(s, 0)) for s in ("refused", "random", "failed", "not run")), r.device, r.date, r.commit]
-        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+OUTCOMES = "how | passed | refused | random | failed | not run | device | date | commit"
+SUITES = {
+    "cases": "cases of our own (tests/conformance/cases)",
+    "constant": "node tests with their inputs as constants",
+    "symbolic": "node tests with their sizes as symbols",
+    "in_branch": "node tests inside an If",
+}
+
+
+def _outcomes(r: Run) -> str:
+    counts = {status: len(named) for status, named in r.others.items()}
+    good = r.tests - sum(counts.values())
+    return " | ".join([r.how, str(good), *(str(counts.get(s, 0)) for s in ("refused", "random", "failed", "not run")), r.device, r.date, r.commit])
+
+
+def _forms(table: Table) -> str:
+    lines = [
+        "Other tests of the operators. With symbols, `refused` is what has to know a size: the error says which.",
+        "",
+        f"| tests | target | {OUTCOMES} |",
+        "| --- " * 11 + "|",
+        *(f"| {SUITES[r.suite]} | {r.target} | {_outcomes(r)} |" for r in table.forms),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,7 @@
 
     python tests/conformance/table.py                    from the registry, ONNX's schemas and the recorded runs
     python tests/conformance/table.py --types            asks also again which element types are compiled (probe.py; a few minutes)
-    python tests/conformance/table.py --add RUN.json     with a run that ``on_device.py --json`` wrote, in the place of an older one like it
+    python tests/conformance/table.py --add RUN.json     with a run that ``on_device.py --json`` wrote, of whichever suite, in the place of an older one like it
 
 The page is stale when it is not what this makes of the data, or the data not what the registry and the schemas say: test_table.py fails then.
 """
@@ -25,6 +25,7 @@ from conformance import page, probe
 from conformance.coverage import Operator, own_tests
 from conformance.lists import reasons
 from conformance.node_tests import cases
+from conformance.suites import SUITES
 
 from aitc import registry
 from aitc.ops import support, unsupported
@@ -106,13 +107,20 @@ def refreshed(old: Mapping[str, Any], types: bool) -> dict[str, Any]:
         before = old["operators"].get(domain or "ai.onnx", {}).get(name)
         row["types"] = types_of((domain, name), refused) if types or before is None else before["types"]
         operators[domain or "ai.onnx"][name] = row
-    return {"onnx": onnx.__version__, "runs": old["runs"], "operators": dict(operators)}
+    return {"onnx": onnx.__version__, "runs": old["runs"], "forms": old.get("forms", []), "operators": dict(operators)}
 
 
 def with_run(data: dict[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     """The data with a run in the place of one of the same kind. A run of some tests replaces what that one says of these; without one, or where a run was
-    cut off, the other tests are ``not run``."""
+    cut off, the other tests are ``not run``. Other suites than the node tests (suites.py) stand under ``forms``; a run of them is kept whole or not at all."""
     kind = find_target(run["target"]).name, run["how"]
+    suite = run.get("suite", "node")
+    if suite != "node":
+        if run["only"]:
+            raise ValueError(f"this is a run of {run['tests']} tests of the suite {suite}, not of all")
+        rest = [f for f in data.get("forms", ()) if (f["suite"], find_target(f["target"]).name, f["how"]) != (suite, *kind)]
+        forms = [*rest, {"suite": suite, **{k: run[k] for k in KEPT}}]
+        return {**data, "forms": sorted(forms, key=lambda f: (SUITES.index(f["suite"]), f["target"], support.STRENGTH.index(f["how"])))}
     same = [r for r in data["runs"] if (find_target(r["target"]).name, r["how"]) == kind]
     if run["only"]:
         none = {**run, "tests": len(cases()), "others": {"not run": dict.fromkeys(sorted(cases()), NOT_RUN)}, "commit": ""}

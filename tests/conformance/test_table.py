@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 import pytest
-from conformance import page, probe, table
+from conformance import page, probe, suites, table
 from conformance.lists import reasons
 from conformance.node_tests import cases
 
@@ -105,6 +105,29 @@ def test_of_a_run_of_some_tests_the_others_are_not_run() -> None:
     assert run["tests"] == len(cases()) and run["commit"] == "b"
     assert run["others"]["failed"] == {"test_add": "wrong"}
     assert set(run["others"]["not run"]) == set(cases()) - {"test_abs", "test_add"}
+
+
+def test_a_run_of_another_suite_stands_apart() -> None:
+    form = {**RUN, "suite": "symbolic", "tests": 3, "others": {"refused": {"test_x": "I04: how large?"}}}
+    data = {**table.with_run({"onnx": "o", "runs": []}, RUN), "operators": {}}
+    once = table.with_run(table.with_run(data, {**form, "commit": "a"}), {**form, "suite": "cases", "others": {}})
+    again = table.with_run(once, {**form, "target": "h100", "commit": "c"})
+    assert again["runs"] == data["runs"]
+    assert [(f["suite"], f["commit"]) for f in again["forms"]] == [("cases", "b"), ("symbolic", "c")]
+    read = support.parse(table.text_of(again))
+    assert read.run_for("h100") == read.runs[0]
+    assert "| node tests with their sizes as symbols | h100 | run | 2 | 1 | 0 | 0 | 0 | H100 | d | c |" in page.render(read)
+    with pytest.raises(ValueError, match="3 tests of the suite cases, not of all"):
+        table.with_run(data, {**form, "suite": "cases", "only": ["x"]})
+
+
+@OTHER_ONNX
+def test_other_suites_have_no_failures() -> None:
+    for run in DATA["forms"]:
+        suite, others = run["suite"], run["others"]
+        assert not set(others) - {"refused", "not run"}
+        wrong = [name for name, said in others.get("refused", {}).items() if not suites.refusal_is_right(suite, name, said)]
+        assert not wrong, (suite, run["target"], wrong)
 
 
 def test_data_is_written_as_json_is() -> None:
