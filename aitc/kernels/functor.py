@@ -130,6 +130,8 @@ class FunctorBuilder:
     ``vector`` is the coordinate along which V elements are consecutive (None: V is always 1);
     ``inside`` the nodes of the group; ``given`` what the kernel itself supplies: value -> (index, text per element).
     ``aligned``: V is always ``width`` and the coordinate a multiple of it, so that what an element adds to an index can be seen.
+    ``rows``: coordinates that the kernel tells the functor before it computes, by ``enter``: what depends on nothing else is computed there, once
+    (``entered``).
     """
 
     def __init__(
@@ -141,6 +143,7 @@ class FunctorBuilder:
         storage: StorageOf,
         given: dict[Value, tuple[Index, str]] | None = None,
         aligned: bool = False,
+        rows: Sequence[Symbol] = (),
     ):
         self.inside = inside
         self.vector = vector
@@ -157,6 +160,9 @@ class FunctorBuilder:
         self.reads: list[
             tuple[Value, Dim, str]
         ] = []  # (root, offset, access), for choosing widths and for in-place reuse
+        self.rows = frozenset(rows)
+        self.held: list[str] = []  # members that ``enter`` fills
+        self.enter: list[Line] = []
 
     # --- names and expressions
     def fresh(self, letter: str) -> str:
@@ -321,6 +327,16 @@ class FunctorBuilder:
         return "vector" if vectorizes(offset, self.vector, self.width) else "element"
 
     # --- what element rules use
+    def entered(self, c_type: str, call: str, offset: Dim, note: str = "") -> str:
+        """The name of a member that ``enter`` fills with ``call``, which reads at ``offset`` and takes the lanes that share the row at ``{}``;
+        "" if it depends on more than the row, or there is no ``enter``."""
+        if not self.rows or any(s.name.startswith("@") and s not in self.rows for s in symbols(offset)):
+            return ""
+        name = f"h{len(self.held)}"
+        self.held.append(f"{c_type} {name};")
+        self.enter.append(Line(f"{name} = {call.format(', across')};", note))
+        return name
+
     def index(self, d: Dim, name: str = "i") -> Dim:
         """Declares a variable holding ``d`` unless it is simple already, and returns its symbol."""
         if isinstance(d, int) or as_symbol(d):

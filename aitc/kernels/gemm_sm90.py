@@ -14,19 +14,22 @@ from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
 from aitc.kernels.matmul import MatMulForm, MatMulProblem, matmul_form, problem_of
 from aitc.kernels.product_sm90 import Config, Operands, ProductSm90, Work, operand_reason, product_configs
-from aitc.kernels.sites import Matrix, constant_array, dense_result, staged_operand
+from aitc.kernels.sites import Matrix, constant_array, dense_result, described_by, staged_operand
 from aitc.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class Sm90Problem(MatMulProblem):
-    """``dense``: the results are one matrix that the copy engine can store; ``staged``: a matrix as large is read by the epilogue."""
+    """``dense``: the results are one matrix that the copy engine can store; ``staged``: a matrix as large is read by the epilogue;
+    ``moments``: those of the rows' parts are stored too, which a split can."""
 
     dense: bool = True
     staged: bool = False
+    moments: bool = False
 
     def __str__(self) -> str:
-        return MatMulProblem.__str__(self) + (" dense" if self.dense else "") + (" staged" if self.staged else "")
+        flags = (n for n in ("dense", "staged", "moments") if getattr(self, n))
+        return " ".join((MatMulProblem.__str__(self), *flags))
 
 
 def packed_b(form: MatMulForm) -> np.ndarray | None:
@@ -68,6 +71,7 @@ class GemmSm90(ProductSm90):
     name = "gemm_sm90"
     anchors = frozenset({"MatMul"})
     priority = 20
+    moments = 32
     doc = "matrix products on Hopper: operands by TMA, wgmma, persistent or split among clusters; fp16, bf16, TF32, float8"
 
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> Sm90Problem | k.No:
@@ -90,7 +94,8 @@ class GemmSm90(ProductSm90):
         if form.dtype.bytes != 2 and (base.a != "K" or not (packed or base.b == "K")):
             return k.No("only operands of 16 bits may be contiguous along rows or columns")
         values = {f: getattr(base, f) for f in MatMulProblem.__dataclass_fields__}
-        return Sm90Problem(**values, dense=dense_output(group, form, storage) is not None, staged=residual(group, form, storage) is not None)
+        dense, staged = dense_output(group, form, storage), residual(group, form, storage)
+        return Sm90Problem(**values, dense=dense is not None, staged=staged is not None, moments=described_by(group) is not None)
 
     def configs(self, problem: Sm90Problem, target: Target) -> Sequence[Config]:
         columns = problem.constant or problem.b == "K"  # of B, contiguous along K
@@ -100,7 +105,8 @@ class GemmSm90(ProductSm90):
             return (problem.a == "K" or a % 64 == 0) and (columns or b % 64 == 0)
 
         rows = problem.M if isinstance(problem.M, int) and problem.a == "K" else None
-        return [c for c in product_configs(problem.dtype, problem.dense, problem.staged, rows, target) if fits(c)]
+        found = product_configs(problem.dtype, problem.dense, problem.staged, rows, target)
+        return [c for c in found if fits(c) and (isinstance(c, sm90.Sm90Split) or not problem.moments)]
 
     def extent(self, problem: Sm90Problem) -> sm90.Extent:
         batch, M, N, K = sm90.hinted(problem.batch, problem.M, problem.N, problem.K)

@@ -12,7 +12,7 @@ from aitc.ir.dim import Dim, Symbol, as_symbol, bounds, product, symbols, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, flatten, source_index, target_index, unflatten
 from aitc.ir.op import Kind
-from aitc.kernels.functor import FunctorBuilder, Line, Parameters, Storage, StorageOf, dim_name, vectorizes
+from aitc.kernels.functor import INDENT, FunctorBuilder, Line, Parameters, Storage, StorageOf, dim_name, vectorizes
 from aitc.kernels.group import Group
 from aitc.registry import Registry
 from aitc.targets.target import Target
@@ -39,6 +39,8 @@ class FunctorText:
     element: str  # "" or the parameter that carries V elements, e.g. "const float (&acc)[V]"
     lines: tuple[Line, ...]
     aliases: tuple[str, ...] = ()  # e.g. "using type = float;"
+    held: tuple[str, ...] = ()  # members that the methods fill
+    methods: tuple[tuple[Line, ...], ...] = ()  # besides operator()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ class Kernel(ABC):
     anchors: frozenset[str] = frozenset()  # names of core ops it can anchor on; empty: groups without an anchor
     heads: bool = False  # whether pointwise producers of the anchor's input may be computed while it is loaded
     tails: bool = True  # whether pointwise consumers may be computed while results are stored
+    moments: int = 0  # columns of its results whose Moments it can store beside them; 0: of none
     priority: int = (
         0  # kernels are asked in this order, highest first; the first that accepts (or asks for copies) gets the node
     )
@@ -257,13 +260,18 @@ def output_indices(group: Group, start: Value, index: Index, backward: bool = Fa
 
 
 def finish(
-    builder: FunctorBuilder, name: str, comment: str, signature: str, element: str, aliases: tuple[str, ...] = ()
-) -> FunctorText:
-    """The functor's text from what its builder wrote."""
+    builder: FunctorBuilder, name: str, comment: str, signature: str, element: str, aliases: tuple[str, ...] = (),
+    methods: tuple[tuple[Line, ...], ...] = (),
+) -> FunctorText:  # fmt: skip
+    """The functor's text from what its builder wrote. The last coordinate of ``signature`` is the vector: ``enter`` gets the others."""
     lines = builder.lines()
     pointers = {p.name: p for p in builder.parameters.pointers.values()}
     members = [f"{pointers[n].declaration};" for n in builder.used]
     members += [f"int64_t {d};" for d in builder.used_dims]
+    if builder.held:
+        aliases = (*aliases, "static constexpr bool enters = true;")
+        head = f"template <class Across> AITC_FN void enter({signature.rpartition(', ')[0]}, const Across& across) {{"
+        methods = (*methods, (Line(head), *(Line(INDENT + line.code, line.note) for line in builder.enter), Line("}")))
     return FunctorText(
         name,
         comment,
@@ -274,6 +282,8 @@ def finish(
         element,
         lines,
         aliases,
+        tuple(builder.held),
+        methods,
     )
 
 

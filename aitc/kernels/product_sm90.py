@@ -228,8 +228,9 @@ def _store(
     staged = work.staged if dense is not None and isinstance(config, sm90.Sm90Tile) and config.staged else None
     place = group, group.anchor.output, work.index, work.coords, parameters, storage, work.signature
     if dense is not None:
-        return result_functor(*place, staged=staged, name=f"Store{suffix}"), dense, staged
-    store = store_functor(group, work.index, work.coords, parameters, storage, target, work.signature, widest=8, name=f"Store{suffix}")
+        return result_functor(*place, staged=staged, name=f"Store{suffix}", rows=work.coords[:-1]), dense, staged
+    rows = work.coords[:-1] if isinstance(config, sm90.Sm90Split) else ()  # a tile's stores hand rows to other lanes
+    store = store_functor(group, work.index, work.coords, parameters, storage, target, work.signature, widest=8, name=f"Store{suffix}", rows=rows)
     return store, dense, staged
 
 

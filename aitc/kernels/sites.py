@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from aitc.ir.cpp import c_expr
-from aitc.ir.dim import Dim, Sum, Symbol, divisor, symbols
+from aitc.ir.dim import Dim, Sum, Symbol, divisor, floordiv, symbols
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, is_view, source_index
-from aitc.kernels.functor import FunctorBuilder, Parameters, Ref, StorageOf, dim_name
+from aitc.kernels.functor import (
+    FunctorBuilder,
+    Line,
+    Parameters,
+    Ref,
+    StorageOf,
+    address,
+    converted,
+    dim_name,
+    note,
+    stored,
+)
 from aitc.kernels.group import Group
-from aitc.kernels.kernel import FunctorText, finish, output_indices, vectorizes, widths
+from aitc.kernels.kernel import FunctorText, finish, output_indices, spread_indices, vectorizes, widths
 from aitc.targets.target import Target
 
 
@@ -30,37 +41,65 @@ def store_functor(
     element: str = "const {type} (&acc)[V]",
     comment: str = "what happens to V neighbouring results",
     widest: int = 16,
+    rows: Sequence[Symbol] = (),
 ) -> FunctorText:
     """The functor that takes the anchor's results (``start``, its first output unless given) at ``index`` over ``coords`` through the tail to memory.
 
     The last coordinate is the vector. The widest vector is taken in which every output can be stored, unless a narrower one saves loads element by element.
+    ``rows``: what the kernel calls ``enter`` with. Where a Moments is in the group, the functor also gives back what it describes, as stored, in
+    ``kept``, and stores the moments that the kernel makes of it.
     """
     assert group.anchor is not None
     start = start or group.anchor.output
+    described = described_by(group)
+    if described is not None:
+        group = replace(group, outputs=tuple(o for o in group.outputs if o is not described.output))
+        element += ", float (&kept)[V]"
     outputs = output_indices(group, start, index)
     assert outputs is not None, f"no place for the outputs of {group.describe()}"
     c_type = start.type.dtype.compute_c
+
+    def write(width: int) -> tuple[int, Parameters, FunctorText]:
+        """Loads element by element, the parameters, and the text of a functor so wide."""
+        trial = parameters.clone()
+        builder = FunctorBuilder(group.inside, coords[-1], width, trial, storage, {start: (index, acc)}, rows=rows)
+        for o, at in outputs.items():
+            builder.store(o, at, builder.value(o, at))
+        aliases, methods = _moments_method(builder, described, spread_indices(group.nodes, start, index), signature) if described else ((), ())
+        text = finish(builder, name, comment, signature, element.format(type=c_type), aliases, methods)
+        return sum(mode == "element" for _, _, mode in builder.reads), trial, text
+
     best: tuple[int, Parameters, FunctorText] | None = None
     for width in [w for w in widths([*group.inputs, *group.outputs], target) if w <= widest]:
         if width > 1 and not all(vectorizes(storage(o).at(at), coords[-1], width) for o, at in outputs.items()):
             continue
-        trial = parameters.clone()
-        builder = FunctorBuilder(group.inside, coords[-1], width, trial, storage, {start: (index, acc)})
-        for o, at in outputs.items():
-            builder.store(o, at, builder.value(o, at))
-        scattered = sum(mode == "element" for _, _, mode in builder.reads)
-        if best is None or scattered < best[0]:
-            best = (scattered, trial, finish(builder, name, comment, signature, element.format(type=c_type)))
-        if scattered == 0:
+        found = write(width)
+        if best is None or found[0] < best[0]:
+            best = found
+        if found[0] == 0:
             break
-    if best is None:  # nothing can be stored in vectors: a wide functor may still compute in them
-        trial = parameters.clone()
-        builder = FunctorBuilder(group.inside, coords[-1], 1, trial, storage, {start: (index, acc)})
-        for o, at in outputs.items():
-            builder.store(o, at, builder.value(o, at))
-        best = (0, trial, finish(builder, name, comment, signature, element.format(type=c_type)))
+    best = best or write(1)  # nothing can be stored in vectors: a wide functor may still compute in them
     parameters.adopt(best[1])
     return best[2]
+
+
+def described_by(group: Group) -> Node | None:
+    """The Moments among the nodes of an anchor's group: its kernel stores them beside the results."""
+    return next((n for n in group.nodes if n.op.name == "Moments" and n is not group.anchor), None)
+
+
+def _moments_method(builder: FunctorBuilder, node: Node, known: Mapping[Value, Index], signature: str) -> tuple[tuple[str, ...], tuple[tuple[Line, ...], ...]]:
+    """Gives what ``node`` describes back as it is stored, since that is what will be read; (aliases, methods) of a functor that stores its moments."""
+    x, at, part = node.input, known[node.input], node.attrs.part
+    ref = builder.value(x, at)
+    builder.emit(f"kept[j] = {converted(stored(ref.text, x.type.dtype), x.type.dtype)};", False)
+    place = builder.storage(node.output)
+    pointer = builder.parameters.pointer(place.root, const=False)
+    builder.used[pointer] = None
+    where = builder.c(place.at((*at[:-1], floordiv(at[-1], part), 0)))
+    head = f"AITC_FN void moments({signature}, float mean, float squares) const {{"
+    body = f"  store<2>({address(pointer, where)}, Vec<float, 2>{{mean, squares}});"
+    return (f"static constexpr int moments_of = {part};",), ((Line(head), Line(body, note(node)), Line("}")),)
 
 
 def dense_result(
@@ -105,15 +144,16 @@ def result_functor(
     staged: Matrix | None = None,
     name: str = "Store",
     comment: str = "what becomes of V neighbouring results, before they are rounded and stored",
+    rows: Sequence[Symbol] = (),
 ) -> FunctorText:
     """As ``store_functor`` for a ``dense_result``, but it returns the results in ``out``, two neighbours at a time, and stores nothing.
 
-    ``staged``: an operand (from ``staged_operand``) that the kernel brings itself.
+    ``staged``: an operand (from ``staged_operand``) that the kernel brings itself. ``rows``: what it calls ``enter`` with.
     """
     outputs = output_indices(group, start, index)
     assert outputs is not None and len(outputs) == 1
     ((o, at),) = outputs.items()
-    builder = _StagedBuilder(group.inside, coords[-1], 2, parameters, storage, {start: (index, "acc[j]")})
+    builder = _StagedBuilder(group.inside, coords[-1], 2, parameters, storage, {start: (index, "acc[j]")}, rows=rows)
     aliases = [f"using result = {o.type.dtype.c};"]
     if staged is not None:
         builder.root, builder.offset = staged.root, staged.rest + staged.stride_row * _coordinate(coords[-2]) + _coordinate(coords[-1])

@@ -220,6 +220,30 @@ class _Former:
             p = p.input.producer
         return p is not None and p in g.nodes
 
+    # --- statistics of rows
+    def take_moments(self, g: _Growing, part: int) -> None:
+        """Takes the Moments of what ``g`` computes that its kernel stores beside it: those of ``part`` neighbours along the last axis."""
+        assert g.anchor is not None
+        start = g.anchor.output
+        at: Index = tuple(dim_of(coordinate(f"i{a}", d)) for a, d in enumerate(start.shape))
+        for v, index in spread_indices(sorted(g.nodes, key=self.order.__getitem__), start, at).items():
+            for user in v.users:
+                if user.op.name == "Moments" and user.attrs.part == part and v.shape[-1] == start.shape[-1] and index[-1] == at[-1] and self.free(user):
+                    self.add(g, [user])
+                    return
+
+    def statistics_of(self, g: _Growing) -> list[tuple[Node, int]]:
+        """Operands of ``g`` (node, input number) that are computed from the statistics of rows: each reader merges them where it applies them."""
+
+        def merged(v: Value | None) -> bool:
+            p = source_of(v) if v is not None else None
+            if p is None or p in g.nodes or p not in self.order:
+                return False
+            return p.op.name == "MergedMoments" or (p.op.kind is Kind.POINTWISE and any(merged(u) for u in p.inputs))
+
+        pairs = [(n, i) for n in sorted(g.nodes, key=self.order.__getitem__) for i, v in enumerate(n.inputs) if not is_view(n) and merged(v)]
+        return pairs[::-1]
+
     # --- heads and map groups
     def grow_up(self, g: _Growing, roots: list[tuple[Node, int]]) -> None:
         """Takes producers that only this group reads: they are computed where their result is used.
@@ -330,6 +354,8 @@ class _Former:
             kernel = KERNELS[self.kernels[g.anchor]]
             if kernel.tails and len(g.anchor.outputs) == 1:
                 self.grow_tail(g)
+                if kernel.moments:
+                    self.take_moments(g, kernel.moments)
             else:
                 self._readers_apart(g.anchor, f"kernel {kernel.name} stores results as they are" if not kernel.tails else _SEVERAL)
         for g in growing:
@@ -337,6 +363,7 @@ class _Former:
             kernel = KERNELS[self.kernels[g.anchor]]
             if kernel.heads:
                 self.grow_up(g, [(g.anchor, 0)])
+            self.grow_up(g, self.statistics_of(g))
             for v in g.anchor.inputs[1 if kernel.heads else 0 :]:
                 self.no(v, g.anchor, f"kernel {kernel.name} reads this operand from memory")
         # Windows first: what follows them is theirs, since they are evaluated once for each element and never in another group.

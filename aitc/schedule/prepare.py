@@ -12,6 +12,7 @@ from aitc.kernels.kernel import No, kernels_for
 from aitc.schedule.anchors import IN_PLACE, is_anchor
 from aitc.schedule.join import join_in_place
 from aitc.schedule.lower import lower_unsupported
+from aitc.schedule.norms import fold_norms
 from aitc.schedule.storage import Storages
 from aitc.schedule.upsample import split_upsampled
 from aitc.schedule.why import Fusions
@@ -26,6 +27,7 @@ def prepare(graph: Graph, storage: Storages, target: Target, why: Fusions | None
     why = why or Fusions()
     split_upsampled(graph, target)
     lower_unsupported(graph, storage, target)
+    fold_norms(graph, storage, target, why)
     _own_outputs(graph, why)
     _write_in_place(graph, storage, why)
     join_in_place(graph, storage, target, why)

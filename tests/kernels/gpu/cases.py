@@ -15,6 +15,7 @@ from . import (
     grouped_sm90_cases,
     instruction_cases,
     map_cases,
+    moments_cases,
     rounding_cases,
     rowwise_cases,
 )
@@ -26,6 +27,7 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "gemm_sm80": gemm_cases.sm80_cases,
     "gemm_sm90": gemm_sm90_cases.cases,
     "grouped_sm90": grouped_sm90_cases.cases,
+    "moments_sm90": moments_cases.cases,
     "gemm_simt": gemm_cases.simt_cases,
     "gemv": gemm_cases.gemv_cases,
     "conv_sm80": conv_cases.sm80_cases,

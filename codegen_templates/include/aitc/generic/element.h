@@ -1,5 +1,6 @@
 // Helpers of generated element code: limits, index maps that depend on data, accumulation.
 #pragma once
+#include "aitc/generic/moments.h"
 #include "aitc/math.h"
 #include "aitc/platform.h"
 #include "aitc/types.h"

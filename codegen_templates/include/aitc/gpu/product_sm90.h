@@ -16,6 +16,8 @@
 //     constant: no kernel writes it
 //   Store: either operator()<V>(batch, row, col, const float (&acc)[V]), which stores by itself; or, if the results are one dense matrix of 16-bit elements, a functor with
 //     `using result = half_t` and operator()<V>(batch, row, col, const float (&acc)[V], float (&out)[V]): these are rounded and go to memory by the copy engine, through map_d
+//          (also: `static constexpr bool enters = true` and enter(batch, row, across): called once for a row on a copy of the functor, before the product,
+//          by the `across` lanes that share the row; what it has loaded is there when the results are)
 //          Such a functor may have `using staged = half_t` and take another matrix of 16-bit elements (a residual) before `out`, const float (&staged)[V]: the copy engine brings it
 //          through map_s at a tile's start to where the tile will be staged for its store. The tile has to be `staged`
 #pragma once
@@ -73,8 +75,61 @@ template <class Store> struct StoreStaged<Store, decltype(void(sizeof(typename S
   using type = typename Store::staged;
 };
 
+template <class Store, class = void> struct StoreEnters {
+  static constexpr bool enters = false;
+};
+template <class Store> struct StoreEnters<Store, decltype(void(Store::enters))> {
+  static constexpr bool enters = true;
+};
+
+template <class Store, class = void> struct StoreMoments {
+  static constexpr int of = 0;
+};
+template <class Store> struct StoreMoments<Store, decltype(void(Store::moments_of))> {
+  static constexpr int of = Store::moments_of;
+};
+
+// Four lanes of a warp that share a row, `stride` apart.
+template <int stride> struct RowLanes {
+  static constexpr int count = 4;
+  AITC_FN int index() const { return lane_index() / stride % 4; }
+  AITC_FN float sum(float v) const {
+    v += shuffle_xor(v, stride);
+    return v + shuffle_xor(v, 2 * stride);
+  }
+};
+
+// The functor as each of a lane's `rows` rows sees it: as it is, or a copy that has entered the row.
+template <class Store, int rows, bool = StoreEnters<Store>::enters> struct RowStores {
+  const Store& store;
+  AITC_FN const Store& at(int) const { return store; }
+};
+template <class Store, int rows> struct RowStores<Store, rows, true> {
+  const Store& store;
+  Store entered[rows];
+  AITC_FN explicit RowStores(const Store& store) : store(store) {}
+  template <class Across> AITC_FN void enter(int i, int batch, int64_t row, const Across& across) {
+    entered[i] = store;
+    entered[i].enter(batch, row, across);
+  }
+  AITC_FN const Store& at(int i) const { return entered[i]; }
+};
+
+// V columns of a row through a functor that stores; `kept` gets what it stored where it gives that back.
+template <int V, class Store> AITC_FN void store_part(const Store& store, int batch, int64_t row, int64_t col, const float (&x)[V], float* kept) {
+  if constexpr (StoreMoments<Store>::of > 0) {
+    float stored[V];
+    store.template operator()<V>(batch, row, col, x, stored);
+    AITC_UNROLL
+    for (int e = 0; e < V; ++e) kept[e] = stored[e];
+  } else {
+    store.template operator()<V>(batch, row, col, x);
+  }
+}
+
 // 8 columns of a row through a functor that stores; `exact`: N is a multiple of its width.
-template <bool exact, class Store> AITC_FN void store_row(const Store& store, int batch, int64_t row, int64_t col, int64_t col_end, const float (&x)[8]) {
+template <bool exact, class Store>
+AITC_FN void store_row(const Store& store, int batch, int64_t row, int64_t col, int64_t col_end, const float (&x)[8], float* kept = nullptr) {
   constexpr int W = min_of(8, Store::width);
   AITC_UNROLL
   for (int j = 0; j < 8; j += W) {
@@ -82,21 +137,23 @@ template <bool exact, class Store> AITC_FN void store_row(const Store& store, in
       float part[W];
       AITC_UNROLL
       for (int e = 0; e < W; ++e) part[e] = x[j + e];
-      store.template operator()<W>(batch, row, col + j, part);
+      store_part(store, batch, row, col + j, part, kept ? kept + j : nullptr);
     } else if (!exact) {
       AITC_UNROLL
       for (int e = 0; e < W; ++e)
         if (col + j + e < col_end) {
           const float one[1] = {x[j + e]};
-          store.template operator()<1>(batch, row, col + j + e, one);
+          store_part(store, batch, row, col + j + e, one, kept ? kept + j + e : nullptr);
         }
     }
   }
 }
 
-// 16 rows and 64 columns of a warp's accumulators to memory. `inside`: no column lies at or behind N unless all do.
-template <bool inside, bool exact, class Store>
-AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, int N, uint32_t patch, char* patch_pointer, const Store& store, const CUtensorMap& map_d) {
+// 16 rows and 64 columns of a warp's accumulators to memory. `inside`: no column lies at or behind N unless all do. The functors of this lane's two
+// rows are `first` and the one after it of `stores`.
+template <bool inside, bool exact, class Store, int rows>
+AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, int N, uint32_t patch, char* patch_pointer, const RowStores<Store, rows>& stores, int first,
+                         const CUtensorMap& map_d) {
   const int lane = lane_index(), r = lane / 4, t = lane % 4;
   if constexpr (StoreResult<Store>::returns) {
     using R = typename StoreResult<Store>::type;
@@ -110,6 +167,7 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
         const int64_t at = min_of(row + r + 8 * h, M - 1);
         const int64_t column = inside ? int64_t(col + t * 2) + 8 * j : int64_t(min_of(col + t * 2 + 8 * j, N - 2));
         const float x[2] = {acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]};
+        const Store& store = stores.at(first + h);
         float y[2];
         if constexpr (staged) {  // in place of the results: row r + 8 h, unit j, words t
           const uint32_t word = load_shared_u32(patch + uint32_t((r + 8 * h) * 128 + (j ^ r) * 16 + t * 4));
@@ -129,6 +187,7 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
     warp_barrier();
     if (lane == 0) tma_store(map_d, col, row, batch, patch), bulk_commit();
   } else {
+    static_assert(!StoreEnters<Store>::enters && StoreMoments<Store>::of == 0, "lanes store rows of other lanes, and parts of them");
     // (16,64) floats: 16-byte unit u of row r lies at (u % 2 * 8 + u / 2) ^ (r % 8), so that neither side meets a bank twice.
     float* floats = reinterpret_cast<float*>(patch_pointer);
     const auto place = [](int row, int unit) { return row * 64 + ((unit % 2 * 8 + unit / 2) ^ (row % 8)) * 4; };
@@ -146,7 +205,7 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
       const int target = i * 4 + lane / 8, unit = lane % 8 * 2, column = col + lane % 8 * 8;
       const auto low = load<4>(floats + place(target, unit)), high = load<4>(floats + place(target, unit + 1));
       const float x[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
-      if (row + target < M && column < N) store_row<exact>(store, batch, row + target, column, N, x);
+      if (row + target < M && column < N) store_row<exact>(stores.store, batch, row + target, column, N, x);
     }
   }
 }
@@ -250,6 +309,10 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
         AITC_UNROLL
         for (int p = 0; p < Patches; ++p) tma_load(patch + uint32_t(p * 2048), map_s, n + patch_column(p), m + p / Across * 64, batch, loaded);
       }
+      RowStores<Store, Tile::WM / 32> stores{store};
+      if constexpr (StoreEnters<Store>::enters)
+        AITC_UNROLL
+        for (int i = 0; i < Tile::WM / 32; ++i) stores.enter(i, batch, min_of(m + i / 2 * 64 + i % 2 * 8 + lane / 4, M - 1), RowLanes<1>{});
       // A wait tells a phase only from the one before it: nobody may wait for stages a whole ring ahead, so the groups take turns, each beginning when the other has seen its
       // last stage.
       if (Tile::ping_pong) barrier_wait(turns + 8 * group, uint32_t(turn / 2 + group + 1) & 1);
@@ -293,7 +356,7 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
       for (int p = 0; p < Patches; ++p) {
         const int row = m + p / Across * 64, column = patch_column(p);
         if (n + column < N && row < M) {
-          store_patch<inside, exact>(acc[p / Across] + column / 2, batch, row, n + column, M, N, staged ? patch + uint32_t(p * 2048) : returns ? patch + uint32_t(slot * 2048) : patch, patch_pointer, store, map_d);
+          store_patch<inside, exact>(acc[p / Across] + column / 2, batch, row, n + column, M, N, staged ? patch + uint32_t(p * 2048) : returns ? patch + uint32_t(slot * 2048) : patch, patch_pointer, stores, p / Across * 2, map_d);
           slot ^= 1;
         }
       }

@@ -2,9 +2,12 @@
 // them through distributed shared memory, and each adds up, finishes and stores its share. One launch, no workspace, a fixed order of addition.
 //
 //   SplitTileSm90<BM, BN, stages, split, rows = BM>
-//     BM 64 or 128; BN a multiple of 32 up to 256 (of 64 for a transposed B); split 1, 2, 4 or 8 blocks a cluster; rows: of A in a tile that exist (the box of its map, a multiple
+//     BM 64 or 128; BN a multiple of 16 up to 256 (of 64 for a transposed B); split 1, 2, 4 or 8 blocks a cluster; rows: of A in a tile that exist (the box of its map, a multiple
 //     of 8): the products of the others are never stored. threads = BM / 16 * 32 + 32, smem_bytes = stages * ((BM + BN) * 128 + 16) + BM * BN * 4, cluster = split
-//   Source: as in product_sm90.h; Step(source, first) begins at K-block `first`. Store: operator()<V>(batch, row, col, const float (&acc)[V])
+//   Source: as in product_sm90.h; Step(source, first) begins at K-block `first`. Store: operator()<V>(batch, row, col, const float (&acc)[V]), and optionally
+//     static constexpr bool enters = true; enter(batch, row, across)     as in product_sm90.h
+//     static constexpr int moments_of = 32; moments(batch, row, col, mean, squares)     called once for 32 neighbouring results, from column `col` on, with their mean and
+//     the sum of their squared differences from it. The functor then gives back what it has stored after `acc`, float (&kept)[V]; N is a multiple of 32.
 // Blocks: ceil(M / BM) * ceil(N / BN) * batches * split. Weights (a constant B) are fetched before the kernel before this one has ended.
 #pragma once
 #include "aitc/gpu/product_sm90.h"
@@ -17,14 +20,16 @@ template <int BM_, int BN_, int Stages, int Split, int Rows = BM_> struct SplitT
   static constexpr int bytes_a = BM * 128, bytes_b = BN * 128, bytes_parts = BM * BN * 4;
   static constexpr int bands = BM / 8 / Split;  // a block finishes this many of the tile's 8-row bands
   static constexpr int smem_bytes = Stages * (bytes_a + bytes_b + 16) + bytes_parts;
-  static_assert(BM % 64 == 0 && BN % 32 == 0 && Rows % 8 == 0 && BM / 8 % Split == 0, "SplitTileSm90");
+  static_assert(BM % 64 == 0 && BN % 16 == 0 && Rows % 8 == 0 && BM / 8 % Split == 0, "SplitTileSm90");
 };
 
 template <class Tile, class Shape, class SourceA, class SourceB, class Store, class Blocks>
 AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const Store& store, int M, int N, int k_blocks, const Blocks& blocks) {
   using T = typename SourceA::type;
   constexpr int BM = Tile::BM, BN = Tile::BN, Stages = Tile::stages, Split = Tile::split, Bands = Tile::bands, Warps = Tile::warps;
-  constexpr bool exact = static_multiple<Shape, Store::width>;
+  constexpr bool exact = static_multiple<Shape, Store::width>, moments = StoreMoments<Store>::of > 0;
+  static_assert(!moments || (StoreMoments<Store>::of == 32 && static_multiple<Shape, 32> && BN % 32 == 0), "the moments of 32 columns");
+  constexpr int Across = ceil_div(BN, 32), Items = ceil_div(Bands * Across, Warps);  // an item: one row of 8 columns for each lane
   const uint32_t tiles_a = to_shared(shared_memory()), tiles_b = tiles_a + Stages * Tile::bytes_a;
   const uint32_t parts = tiles_b + Stages * Tile::bytes_b;  // [Split][Bands][BN / 8] 8x8 float matrices
   const uint32_t full = parts + Tile::bytes_parts, empty = full + 8 * Stages;
@@ -50,7 +55,13 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
   block_barrier();
   if (Split > 1) cluster_arrive_relaxed();
 
+  const auto place_of = [&](int i, int& band, int& unit) {
+    const int item = i * Warps + warp;
+    band = item / Across, unit = item % Across * 4 + lane / 8;
+    return m + (rank * Bands + band) * 8 + lane % 8;
+  };
   float acc[1][BN / 2];
+  RowStores<Store, Items> stores{store};
   Ring<Stages> ring;
   if (warp == Warps) {  // ---- producer ----
     if (lane == 0) {
@@ -66,6 +77,12 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
     warp_barrier();
   } else {  // ---- math ----
     grid_wait_previous();
+    if constexpr (StoreEnters<Store>::enters)
+      AITC_UNROLL
+      for (int i = 0; i < Items; ++i) {
+        int band, unit;
+        stores.enter(i, batch, min_of(place_of(i, band, unit), M - 1), RowLanes<8>{});
+      }
     if (count == 0)
       AITC_UNROLL
       for (int i = 0; i < BN / 2; ++i) acc[0][i] = 0;
@@ -111,12 +128,11 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
   if (Split > 1) cluster_arrive(), cluster_wait();
   else block_barrier();
   if (warp == Warps) return;
-  constexpr int Items = ceil_div(Bands * (BN / 32), Warps);  // an item: one row of 8 columns for each lane
   AITC_UNROLL
   for (int i = 0; i < Items; ++i) {
-    const int item = i * Warps + warp, band = item / (BN / 32), unit = item % (BN / 32) * 4 + lane / 8;
-    const int row = m + (rank * Bands + band) * 8 + lane % 8, col = n + unit * 8;
-    if (item >= Bands * (BN / 32) || row >= M || col >= N) continue;
+    int band, unit;
+    const int row = place_of(i, band, unit), col = n + unit * 8;
+    if (band >= Bands || unit >= BN / 8 || (!moments && (row >= M || col >= N))) continue;
     float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     AITC_UNROLL
     for (int s = 0; s < Split; ++s)
@@ -125,7 +141,21 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
         const float4 v = load_shared_float4(parts + uint32_t((((s * Bands + band) * (BN / 8) + unit) * 32 + lane % 8 * 4 + e * 2) * 8));
         x[4 * e] += v.x, x[4 * e + 1] += v.y, x[4 * e + 2] += v.z, x[4 * e + 3] += v.w;
       }
-    store_row<exact>(store, batch, row, col, N, x);
+    const Store& own = stores.at(i);
+    if constexpr (moments) {  // the four lanes of a row go together, and none of them leaves the warp
+      const bool valid = row < M && col < N;
+      float kept[8] = {0, 0, 0, 0, 0, 0, 0, 0}, mean = 0, squares = 0;
+      if (valid) store_row<exact>(own, batch, row, col, N, x, kept);
+      AITC_UNROLL
+      for (int e = 0; e < 8; ++e) mean += kept[e];
+      mean = RowLanes<8>{}.sum(mean) / 32;
+      AITC_UNROLL
+      for (int e = 0; e < 8; ++e) squares += (kept[e] - mean) * (kept[e] - mean);
+      squares = RowLanes<8>{}.sum(squares);
+      if (valid && lane < 8) own.moments(batch, row, col, mean, squares);
+    } else {
+      store_row<exact>(own, batch, row, col, N, x);
+    }
   }
 }
 
