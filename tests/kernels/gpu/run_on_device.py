@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from kernels.gpu import device, timing, timing_rows, timing_sm90
+from kernels.gpu import device, timing, timing_conv, timing_rows, timing_sm90
 from kernels.gpu.cases import problems
 from kernels.gpu.problem import Problem
 
@@ -67,7 +67,7 @@ def main() -> int:
         wanted = [p for p in wanted if options.without not in p.name.split()[0]]
     part, parts = map(int, options.shard.split("/"))
     wanted = wanted[part - 1 :: parts]
-    races = [r for r in (*timing.races(), *timing_sm90.races(), *timing_rows.races()) if options.only in r.name] if options.time else []
+    races = [r for r in (*timing.races(), *timing_sm90.races(), *timing_conv.races(), *timing_rows.races()) if options.only in r.name] if options.time else []
     cubins = build_all([*wanted, *(c for r in races for c in r.candidates)], options.folder, options.arch, options.jobs)
     failed = 0
     for digest, cubin in cubins.items():
