@@ -13,6 +13,7 @@ from aitc.schedule.anchors import IN_PLACE, is_anchor
 from aitc.schedule.join import join_in_place
 from aitc.schedule.lower import lower_unsupported
 from aitc.schedule.norms import fold_norms
+from aitc.schedule.split_norms import split_norms
 from aitc.schedule.storage import Storages
 from aitc.schedule.upsample import split_upsampled
 from aitc.schedule.why import Fusions
@@ -28,6 +29,7 @@ def prepare(graph: Graph, storage: Storages, target: Target, why: Fusions | None
     split_upsampled(graph, target)
     lower_unsupported(graph, storage, target)
     fold_norms(graph, storage, target, why)
+    split_norms(graph, storage, target)
     _own_outputs(graph, why)
     _write_in_place(graph, storage, why)
     join_in_place(graph, storage, target, why)

@@ -45,6 +45,7 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "reduce": rowwise_cases.reduce_cases,
     "normalize": rowwise_cases.normalize_cases,
     "group_norm_sm90": group_norm_cases.cases,
+    "statistics": group_norm_cases.statistics_cases,
     "transpose": rowwise_cases.transpose_cases,
     "depthwise": rowwise_cases.depthwise_cases,
 }

@@ -1,4 +1,4 @@
-"""Convolutions of the models in bench/suite.py, timed beside cuDNN with its bias and ReLU fused: ResNet-50 at four batch sizes, Stable Diffusion's UNet and decoder.
+"""Convolutions of the models in bench/suite.py, timed beside cuDNN with its bias and ReLU fused: ResNet-50 at four batch sizes, UNet, decoder.
 
 Those of one tap and stride 1 are matrix products: see timing_sm90.py.
 """
