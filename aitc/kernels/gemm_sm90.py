@@ -106,7 +106,8 @@ class GemmSm90(ProductSm90):
 
         rows = problem.M if isinstance(problem.M, int) and problem.a == "K" else None
         found = product_configs(problem.dtype, problem.dense, problem.staged, rows, target)
-        return [c for c in found if fits(c) and (isinstance(c, sm90.Sm90Split) or not problem.moments)]
+        described = (c for c in found if isinstance(c, sm90.Sm90Split) and c.BN % self.moments == 0) if problem.moments else found
+        return [c for c in described if fits(c)]
 
     def extent(self, problem: Sm90Problem) -> sm90.Extent:
         batch, M, N, K = sm90.hinted(problem.batch, problem.M, problem.N, problem.K)

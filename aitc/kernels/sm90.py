@@ -119,7 +119,8 @@ SPLITS = (
     Sm90Split(64, 64, 6, 4), Sm90Split(64, 64, 12, 2), Sm90Split(64, 64, 6, 2), Sm90Split(64, 64, 6, 8), Sm90Split(64, 64, 12, 1), Sm90Split(64, 64, 6, 1),
     Sm90Split(64, 32, 8, 2), Sm90Split(64, 32, 8, 4), Sm90Split(128, 64, 6, 2), Sm90Split(128, 64, 6, 4), Sm90Split(64, 128, 6, 2), Sm90Split(64, 128, 6, 4),
     Sm90Split(128, 128, 4, 2), Sm90Split(128, 128, 4, 4), Sm90Split(64, 96, 8, 2), Sm90Split(64, 96, 8, 4), Sm90Split(128, 96, 6, 2), Sm90Split(128, 96, 6, 4),
-    Sm90Split(128, 96, 6, 8),
+    Sm90Split(128, 96, 6, 8), Sm90Split(64, 80, 6, 2), Sm90Split(64, 80, 6, 4), Sm90Split(128, 80, 6, 2), Sm90Split(128, 80, 6, 4), Sm90Split(128, 80, 6, 8),
+    Sm90Split(64, 48, 6, 2), Sm90Split(64, 48, 6, 4), Sm90Split(64, 48, 12, 1),
 )  # fmt: skip
 
 

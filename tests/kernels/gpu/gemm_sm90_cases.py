@@ -232,7 +232,7 @@ TILES = (
     Sm90Tile(128, 80, 4),
     Sm90Tile(128, 176, 4, ping_pong=True),
 )
-SPLITS = (SplitTile(64, 64, 4, 4), SplitTile(64, 64, 3, 1), SplitTile(128, 64, 3, 2), SplitTile(64, 32, 4, 8), SplitTile(64, 96, 3, 2), SplitTile(128, 96, 3, 8))
+SPLITS = (SplitTile(64, 64, 4, 4), SplitTile(64, 64, 3, 1), SplitTile(128, 64, 3, 2), SplitTile(64, 32, 4, 8), SplitTile(64, 96, 3, 2), SplitTile(128, 80, 3, 8), SplitTile(64, 48, 4, 2))
 
 
 def cases() -> Iterator[Problem]:
