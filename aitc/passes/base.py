@@ -39,9 +39,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """How large the values of the model get: ``largest`` finite magnitudes by ONNX value, where ``measured``.
+    """How large the values of the model get: ``largest`` finite magnitudes by ONNX value, ``measured`` or estimated.
 
-    ``how`` says in words what was measured, or why nothing was.
+    ``how`` says in words what was measured, or why nothing was. Infinity: nothing is known of a residual stream.
     """
 
     largest: Mapping[str, float] = field(default_factory=dict)

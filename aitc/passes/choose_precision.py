@@ -7,7 +7,6 @@ accumulate in float32, and norms and softmax keep their statistics there anyway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from aitc.ir.dtype import BF16, F16, F32, DType
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import Kind
 from aitc.ir.text import walk
-from aitc.passes.base import Context, Decision, register
+from aitc.passes.base import Context, Decision, Ranges, register
 from aitc.passes.precision_policy import Keeper, is_exact, overflows, reaches_too_far, reason_to_keep
 
 _NARROWED = {"fp16": F16, "bf16": BF16}
@@ -34,7 +33,7 @@ def run(graph: Graph, context: Context) -> int:
     reasons: dict[Node, str] = {}
     changes = 0
     if context.precision in _NARROWED:
-        changes = _Retyping(graph, F32, _NARROWED[context.precision], keeper, reasons, context.ranges.largest).run()
+        changes = _Retyping(graph, F32, _NARROWED[context.precision], keeper, reasons, context.ranges).run()
     elif context.precision == "fp32":
         for source in (F16, BF16):
             for g in walk(graph):
@@ -72,9 +71,9 @@ class _Retyping:
         target: DType,
         keeper: Keeper | None,
         reasons: dict[Node, str],
-        ranges: Mapping[str, float] | None = None,
+        ranges: Ranges | None = None,
     ):
-        self.ranges = ranges or {}
+        self.ranges = ranges or Ranges()
         self.graph = graph
         self.source = source
         self.target = target

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir.dtype import DType
 from aitc.ir.graph import Node, Value
 from aitc.ir.op import Kind
+from aitc.passes.base import Ranges
 
 _KINDS = {
     Kind.SEARCH: "compares or sorts",
@@ -112,17 +114,21 @@ def reason_to_keep(
     return ""
 
 
-def reaches_too_far(node: Node, narrow: DType, ranges: Mapping[str, float], exact: Collection[Value]) -> str:
-    """Why ``node`` stays wide: a value that it reads or makes was measured to be larger than a quarter of what ``narrow`` holds; else "".
+def reaches_too_far(node: Node, narrow: DType, ranges: Ranges, exact: Collection[Value]) -> str:
+    """Why ``node`` stays wide: a value that it reads or makes is larger than a quarter of what ``narrow`` holds, as was measured
+    or estimated, or belongs to a residual stream that nobody measured (infinity); else "".
 
     Masks (computed from integers, or near the end of float32) do not count: they are brought into range when they are narrowed.
     """
-    if not ranges:
+    if not ranges.largest:
         return ""
     limit = float(ml_dtypes.finfo(narrow.numpy).max) / 4
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.const is None]
-    worst = max((r for v in values if v not in exact and (r := ranges.get(v.name, 0.0)) < _EXCLUDES), default=0.0)
-    return f"reaches {worst:.1e}" if worst > limit else ""
+    sizes = [ranges.largest.get(v.name, 0.0) for v in values if v not in exact]
+    if math.inf in sizes:
+        return "a residual stream, not measured"
+    worst = max((r for r in sizes if r < _EXCLUDES), default=0.0)
+    return f"{'reaches' if ranges.measured else 'may reach'} {worst:.1e}" if worst > limit else ""
 
 
 def is_exact(node: Node, exact: Collection[Value]) -> bool:

@@ -25,41 +25,42 @@ from aitc.ir.graph import Graph, Node
 from aitc.ir.op import Kind
 from aitc.ir.text import walk
 from aitc.passes.base import Ranges
+from aitc.passes.estimate import estimated_ranges
 from aitc.schedule.dims import dim_sources, fit
 from aitc.schedule.plan import DimSource, Port
 from aitc.verify.inputs import dim_choices, random_inputs
 from aitc.verify.reference import NoReference, Reference, float_values, largest_magnitudes, load_structure
 
-LIMIT_OPERATIONS = 1 << 36  # multiply-adds: a second or two on a few cores
+LIMIT_OPERATIONS = 1 << 37  # multiply-adds: a few seconds on two cores
 LIMIT_BYTES = 1 << 31  # of weights: the reference holds them some times over
 ELEMENT_OPERATIONS = 32  # what writing an element and measuring it costs, in multiply-adds
 SAMPLES = 2  # of a batch that is too large
 WHOLE_BYTES = 1 << 28  # of values that may be kept all at once, where the reference cannot measure them as it goes
-VERSION = 2  # of what is kept in the cache
+VERSION = 3  # of what is kept in the cache
 
 
 def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0) -> Ranges:
     """The largest finite magnitude of each float32 value of the main graph, by ONNX name, on random inputs.
 
     ``graph``: what was imported from ``model``. Where there is no reference or the work would be too much, nothing is
-    measured: rules decide alone.
+    measured, but estimated from the weights (``aitc/passes/estimate.py``).
     """
     if not any(v.type.dtype is F32 for g in walk(graph) for v in g.values()):
         return Ranges(how="nothing to measure: the model has no float32")
     weights = sum({id(v): v.const.nbytes for g in walk(graph) for v in g.values() if v.const is not None}.values())
     if weights > LIMIT_BYTES:
-        return Ranges(how=f"not measured: {weights:.1e} bytes of weights, and the limit is {LIMIT_BYTES:.1e}")
+        return _estimated(graph, f"{weights:.1e} bytes of weights, and the limit is {LIMIT_BYTES:.1e}")
     ports = tuple(Port(v.name, v.type.dtype, v.shape, "", uses.get(v.name, "")) for v in graph.inputs)
     try:
         symbols = dim_sources(graph, {})
     except AitcError as error:
-        return Ranges(how=f"not measured: {error}")
+        return _estimated(graph, str(error))
     least = min(operations(graph, dims) for dims in _smaller(symbols, ports))
     batch = next((p.shape[0] for p in ports if p.shape), 0) if not symbols else 0
     if isinstance(batch, int) and batch > SAMPLES:
         least = least * SAMPLES // batch
     if least > LIMIT_OPERATIONS:
-        return Ranges(how=f"not measured: {least:.1e} multiply-adds, and the limit is {LIMIT_OPERATIONS:.1e}")
+        return _estimated(graph, f"{least:.1e} multiply-adds, and the limit is {LIMIT_OPERATIONS:.1e}")
     folder = cache_folder()
     entry = entry_path(folder, _key(model, ports, seed), ".ranges.json") if folder else ""
     try:
@@ -142,7 +143,11 @@ def _measure(
                     return Ranges(_whole(model, feeds), how, True)
         except (AitcError, NoReference) as error:
             why = str(error)
-    return Ranges(how=f"not measured: {why}")
+    return _estimated(graph, why)
+
+
+def _estimated(graph: Graph, why: str) -> Ranges:
+    return Ranges(estimated_ranges(graph), f"estimated from the weights, not measured: {why}")
 
 
 def _fixed(d: dm.Dim) -> int:

@@ -174,4 +174,4 @@ def test_what_mixes_samples_is_not_measured_on_few(body: str, monkeypatch: pytes
     monkeypatch.setattr(ranges, "LIMIT_OPERATIONS", ranges.operations(graph, {}) // 2)
     found = measure(text)
     assert not found.measured
-    assert found.how.startswith("not measured")
+    assert "not measured" in found.how
