@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from aitc.build import cache
+from aitc.build.memory import available_bytes
 from aitc.build.output import io_error
 from aitc.build.resources import Resources, from_image, from_ptxas
 from aitc.build.toolchain import Toolchain
@@ -63,24 +64,7 @@ class BuildResult:
 def default_jobs(api: str) -> int:
     """Cores this process may use, and no more jobs than the free memory holds."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _available_bytes() // JOB_BYTES[api]))
-
-
-def _available_bytes() -> int:
-    """Free memory of the machine or of the control group, whichever is less."""
-    available = 1 << 62
-    try:
-        match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
-        if match:
-            available = int(match.group(1)) << 10
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        if limit != "max":
-            available = min(
-                available, int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
-            )
-    except (OSError, ValueError):
-        pass
-    return max(available, 0)
+    return max(1, min(cores, available_bytes() // JOB_BYTES[api]))
 
 
 def write_project(plan: Plan, files: Mapping[str, str], folder: Path, weights: bool = True) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from aitc.build.memory import available_bytes
 from aitc.errors import Loc
 from aitc.ir import dim as dm
 from aitc.ir.graph import Graph, Value
@@ -38,6 +39,9 @@ class Steps:
 def first_difference(steps: Steps, model: Any, feeds: Arrays, limit: Tolerance) -> str:
     """One sentence that names the first difference."""
     graph = steps.start()
+    kept = _kept_bytes(graph)
+    if kept > available_bytes():
+        return f"not searched: all values together take {kept / 2**30:.2f} GiB, more than this machine's memory"
     try:
         reference = Reference(model, [name for name, _, _ in node_outputs(model)])
         want = reference.run(feeds)
@@ -60,6 +64,11 @@ def first_difference(steps: Steps, model: Any, feeds: Arrays, limit: Tolerance) 
     plan = steps.plan(graph)
     have = interpret(graph, feeds, keep=True)  # scheduling inserts copies
     return _first_wrong_launch(graph, plan, steps.run(expose(plan), feeds), have, limit)
+
+
+def _kept_bytes(graph: Graph) -> int:
+    """What keeping every value takes, twice: the interpreter's and the reference's."""
+    return 2 * sum(dm.hint(v.type.elems) * max(4, v.type.dtype.bytes) for v in graph.values() if v.const is None)
 
 
 def _first_wrong_value(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,14 +16,21 @@ import onnx.numpy_helper
 import onnx.reference
 import onnx.shape_inference
 
+from aitc.build.memory import available_bytes
+
 MESSAGE_BYTES = 2**31 - 2**20  # what a protobuf message may have
 LARGE_BYTES = 65536
+_COPIES = 5  # of the weights, while they are moved: the file's, the moved ones, as bytes, onnxruntime's, and as it packs them
 BFLOAT16 = onnx.TensorProto.BFLOAT16
 FLOAT = onnx.TensorProto.FLOAT
 
 
 class NoReference(Exception):
     """No oracle could compute the model; the message says what each of them answered."""
+
+
+class TooLarge(NoReference):
+    """This machine's memory does not hold what an oracle needs."""
 
 
 class Reference:
@@ -51,6 +59,7 @@ class Reference:
         initial = {i.name for i in raw.graph.initializer}
         self.inputs = [i.name for i in raw.graph.input if i.name not in initial]
         self.outputs = [o.name for o in (self._proto or raw).graph.output]
+        self._bytes = sum(_bytes(t) for t in raw.graph.initializer)
         self.random = random_values(raw)
         self.detects = any(n.op_type in ("NonMaxSuppression", "TopK", "NonZero") for n in raw.graph.node)
         self._session: Any = None
@@ -63,6 +72,8 @@ class Reference:
         if self._evaluator is None:
             try:
                 return self._run_session(feeds)
+            except TooLarge:
+                raise  # onnx.reference keeps all values, and would take more
             except Exception as error:
                 self._why_not = _first_line(error)
         try:
@@ -79,6 +90,8 @@ class Reference:
         """
         moved: dict[str, np.ndarray] = {}
         reshaped: set[str] = set()
+        if _COPIES * self._bytes > available_bytes():
+            raise TooLarge(f"{_COPIES} copies of {self._bytes / 2**30:.2f} GiB of weights do not fit into this machine's memory")
         full = self._proto or onnx.load(str(self._path))
         for seed in range(runs):
             rng = np.random.default_rng(seed)
@@ -101,7 +114,7 @@ class Reference:
         if self._session is None:
             with tempfile.TemporaryDirectory(prefix="aitc-reference-") as folder:
                 self._session = _open(self._source(Path(folder)), None)
-        results = self._session.run(self.outputs, dict(feeds))
+        results = _run(self._session, self.outputs, feeds)
         self.oracle = f"onnxruntime {ort.__version__}"
         return dict(zip(self.outputs, results))
 
@@ -124,17 +137,42 @@ class Reference:
         return dict(zip(self.outputs, results))
 
 
+_limited: list[int] = []  # the limit of the one arena that all sessions of this process share
+
+
 def _open(source: str | bytes, beside: Path | None) -> Any:
     """A session of onnxruntime. ``beside``: where the external data of a model in memory lie."""
     import onnxruntime as ort
 
+    if not _limited:  # an error where memory ends: without a limit the kernel would kill this process without a word
+        _limited.append(available_bytes() // 8 * 7)
+        place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+        exactly = 1  # an arena that grows by what is asked for
+        ort.create_and_register_allocator(place, ort.OrtArenaCfg({"max_mem": _limited[0], "arena_extend_strategy": exactly}))
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # fusions change the arithmetic
     options.execution_order = ort.ExecutionOrder.PRIORITY_BASED  # as the nodes stand: a value is measured and freed at once
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
     if beside is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(beside))
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _run(session: Any, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[Any]:
+    """Runs a session; what it held is free afterwards. Raises TooLarge where the memory does not suffice."""
+    import onnxruntime as ort
+
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    try:
+        return list(session.run(list(outputs), dict(feeds), options))
+    except Exception as error:
+        if isinstance(error, MemoryError) or re.search("Available memory of|bad_?alloc|Failed to allocate", str(error)):
+            raise TooLarge(f"onnxruntime needs more memory than this machine has ({_limited[0] / 2**30:.2f} GiB)") from error
+        raise
 
 
 def largest_magnitudes(
@@ -194,7 +232,9 @@ def _run_probes(
     graph.output.extend(onnx.ValueInfoProto(name=output) for _, output in outputs)
     try:
         session = _open(model.SerializeToString(), folder)
-        results = session.run([output for _, output in outputs], dict(feeds))
+        results = _run(session, [output for _, output in outputs], feeds)
+    except NoReference:
+        raise
     except Exception as error:
         raise NoReference(f"onnxruntime: {_first_line(error)}") from error
     found: dict[str, tuple[np.float32, ...]] = {}
@@ -251,6 +291,11 @@ def _jitter(model: onnx.ModelProto, roundoff: float, rng: np.random.Generator) -
                 name = t.name
                 t.CopyFrom(onnx.numpy_helper.from_array(_shake(onnx.numpy_helper.to_array(t), roundoff, rng), name))
     return copy
+
+
+def _bytes(tensor: onnx.TensorProto) -> int:
+    """What a tensor takes in memory, wherever its data lie."""
+    return int(np.prod(tensor.dims, dtype=np.int64)) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
 def _first_line(error: Exception) -> str:

@@ -168,11 +168,11 @@ def test_weights_beside(tmp_path: Path, toolchain: Toolchain) -> None:
 
 
 def test_jobs_are_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aitc.build.cmake._available_bytes", lambda: 800 << 20)
+    monkeypatch.setattr("aitc.build.cmake.available_bytes", lambda: 800 << 20)
     assert default_jobs("cuda") == 1
-    monkeypatch.setattr("aitc.build.cmake._available_bytes", lambda: 0)
+    monkeypatch.setattr("aitc.build.cmake.available_bytes", lambda: 0)
     assert default_jobs("cpu") == 1
-    monkeypatch.setattr("aitc.build.cmake._available_bytes", lambda: 1 << 50)
+    monkeypatch.setattr("aitc.build.cmake.available_bytes", lambda: 1 << 50)
     assert default_jobs("cpu") == len(os.sched_getaffinity(0))
 
 
