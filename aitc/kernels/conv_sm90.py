@@ -20,22 +20,31 @@ from aitc.targets.target import Target
 
 @dataclass(frozen=True, slots=True)
 class ConvSm90Problem(ConvProblem):
-    """``dense``: the results are one matrix that the copy engine can store; ``staged``: a matrix as large is read by the epilogue."""
+    """``dense``: the results are one matrix that the copy engine can store; ``staged``: a matrix as large is read by the epilogue; ``also``: the
+    convolution whose results are added."""
 
     dense: bool = True
     staged: bool = False
+    also: ConvProblem | None = None
 
     def __str__(self) -> str:
-        return ConvProblem.__str__(self) + (" dense" if self.dense else "") + (" staged" if self.staged else "")
+        also = f" + {' '.join(str(self.also).split()[2:])}" if self.also is not None else ""
+        return ConvProblem.__str__(self) + also + (" dense" if self.dense else "") + (" staged" if self.staged else "")
 
     @property
-    def rows(self) -> bool:
-        """Whether its pixels are the rows of a matrix."""
-        return self.window == (1, 1, 1) and self.stride == (1, 1, 1) and self.pad == (0, 0, 0)
+    def parts(self) -> tuple[ConvProblem, ...]:
+        """The convolutions that add up, of which there may be one."""
+        return (self,) if self.also is None else (self, self.also)
 
-    @property
-    def k_blocks(self) -> int:
-        return self.window[1] * self.window[2] * -(-self.C * sm90.elem_bytes(self.dtype) // sm90.BLOCK_BYTES)
+
+def in_rows(p: ConvProblem) -> bool:
+    """Whether its pixels are the rows of a matrix."""
+    return p.window == (1, 1, 1) and p.stride == (1, 1, 1) and p.pad == (0, 0, 0)
+
+
+def blocks_of(p: ConvProblem) -> int:
+    """Its K-blocks."""
+    return p.window[1] * p.window[2] * -(-p.C * sm90.elem_bytes(p.dtype) // sm90.BLOCK_BYTES)
 
 
 def pixel_stride(form: ConvForm) -> Dim | None:
@@ -95,41 +104,47 @@ class ConvSm90(ProductSm90):
         reason = operand_reason(group, target)
         if reason or group.anchor.attrs.out is not None:
             return k.No(reason or "sums of another type")
-        form = conv_form(group.anchor, storage)
-        if isinstance(form, k.No):
-            return form
-        p = form.problem
-        unit = 16 // form.root.type.dtype.bytes
-        if p.group != 1 or p.C % unit or any(divisor(d) % unit for d in (form.offset, *form.strides)):
-            return k.No(f"{p.group} groups of {p.C} channels, which the copy engine cannot read")
-        if not isinstance(constant_array(group.anchor.inputs[1]), np.ndarray):  # type: ignore[arg-type]
-            return k.No("the filter is computed at run time")
-        values = {f: getattr(p, f) for f in ConvProblem.__dataclass_fields__}
-        problem = ConvSm90Problem(**values, dense=dense_output(group, form, storage) is not None, staged=residual(group, form, storage) is not None)
-        if not (problem.rows and pixel_stride(form) is not None):
-            reason = im2col_reason(p)
+        forms: list[ConvForm] = []
+        for part in range(2 if group.anchor.attrs.also else 1):
+            form = conv_form(group.anchor, storage, part=part)
+            if isinstance(form, k.No):
+                return form
+            p = form.problem
+            unit = 16 // form.root.type.dtype.bytes
+            if p.group != 1 or p.C % unit or any(divisor(d) % unit for d in (form.offset, *form.strides)):
+                return k.No(f"{p.group} groups of {p.C} channels, which the copy engine cannot read")
+            if not isinstance(constant_array(group.anchor.inputs[2 * part + 1]), np.ndarray):  # type: ignore[arg-type]
+                return k.No("the filter is computed at run time")
+            reason = "" if in_rows(p) and pixel_stride(form) is not None else im2col_reason(p)
             if reason:
                 return k.No(reason)
-        return problem
+            forms.append(form)
+        values = {f: getattr(forms[0].problem, f) for f in ConvProblem.__dataclass_fields__}
+        return ConvSm90Problem(
+            **values, dense=dense_output(group, forms[0], storage) is not None, staged=residual(group, forms[0], storage) is not None,
+            also=forms[1].problem if len(forms) > 1 else None,
+        )  # fmt: skip
 
     def configs(self, problem: ConvSm90Problem, target: Target) -> Sequence[Config]:
         pixels = problem.pixels
         return product_configs(problem.dtype, problem.dense, problem.staged, pixels if isinstance(pixels, int) else None, target)
 
     def extent(self, problem: ConvSm90Problem) -> sm90.Extent:
-        p = problem
-        M = hint(p.pixels)
-        inputs = hint(product((p.N, *p.input)))
-        depth = p.C * p.window[1] * p.window[2]
-        traffic = sm90.elem_bytes(p.dtype) * (inputs * p.C + M * p.K * 1.3 + depth * p.K)
-        return sm90.Extent(1, M, p.K, p.k_blocks, traffic, True)
+        M, K = hint(problem.pixels), problem.K
+        traffic = M * K * (2.3 if problem.staged else 1.3)
+        for p in problem.parts:
+            read = min(hint(product((p.N, *p.input))), M * p.window[1] * p.window[2])  # one tap with a stride skips pixels
+            traffic += read * p.C + p.C * p.window[1] * p.window[2] * K
+        blocks = sum(blocks_of(p) for p in problem.parts)
+        return sm90.Extent(1, M, K, blocks, sm90.elem_bytes(problem.dtype) * traffic, True)
 
     def work(self, group: Group, storage: StorageOf) -> Work:
         assert group.anchor is not None
-        form = conv_form(group.anchor, storage)
+        form = conv_form(group.anchor, storage, part=0)
         assert isinstance(form, ConvForm)
         p = form.problem
-        flops = mul(product((p.pixels, p.K)), 2 * p.window[1] * p.window[2] * p.C)
+        node = group.anchor
+        flops = node.op.flops([v.type for v in node.inputs if v is not None], node.attrs) if node.op.flops else 0
         dense, staged = dense_output(group, form, storage), residual(group, form, storage)
         return Work(form.index, form.coords, "int group, int64_t row, int64_t col", (1, p.pixels, p.K, p.C), flops, dense, staged)
 
@@ -137,11 +152,29 @@ class ConvSm90(ProductSm90):
         self, group: Group, problem: ConvSm90Problem, config: Config, storage: StorageOf, parameters: Parameters, declared: Parameters, suffix: str
     ) -> Operands:
         assert group.anchor is not None
-        form = conv_form(group.anchor, storage)
+        made = [
+            self._part(group, n, p, config, storage, parameters, declared, suffix + "b" * n) for n, p in enumerate(problem.parts)
+        ]
+        first = made[0]
+        if len(made) == 1:
+            return first
+        counts = ", ".join(str(blocks_of(p)) for p in problem.parts)
+        texts = []
+        for side, name in ((0, "SumPixelsSm90"), (1, "SumSm90")):
+            types = ", ".join(m.texts[side].partition("{")[0] for m in made)
+            texts.append(f"{name}<{types}, {counts}>{{{', '.join(m.texts[side] for m in made)}}}")
+        maps, structs = tuple(m for o in made for m in o.maps), tuple(s for o in made for s in o.structs)
+        return Operands("conv_sum", (texts[0], texts[1]), maps, structs, {**made[0].packed, **made[1].packed})
+
+    def _part(
+        self, group: Group, part: int, p: ConvProblem, config: Config, storage: StorageOf, parameters: Parameters, declared: Parameters, suffix: str
+    ) -> Operands:
+        """The operands of one of the convolutions that add up."""
+        assert group.anchor is not None
+        form = conv_form(group.anchor, storage, part=part)
         assert isinstance(form, ConvForm)
-        p = problem
-        root = filter_root(group.anchor)
-        array = constant_array(group.anchor.inputs[1])  # type: ignore[arg-type]
+        root = filter_root(group.anchor, part)
+        array = constant_array(group.anchor.inputs[2 * part + 1])  # type: ignore[arg-type]
         assert root is not None and isinstance(array, np.ndarray)
         taps = p.window[1] * p.window[2]
         parameters.pointer(form.root, const=True)
@@ -149,7 +182,7 @@ class ConvSm90(ProductSm90):
         weights = parameters.pointer(root, const=True)
         packed = np.ascontiguousarray(array.reshape(p.K, p.C, taps).transpose(0, 2, 1))  # (K, R S, C)
         slice_a, slice_b = config.slices
-        stride = pixel_stride(form) if p.rows else None
+        stride = pixel_stride(form) if in_rows(p) else None
         size, c_type = root.type.dtype.bytes, root.type.dtype.c
         depth, tf32 = sm90.BLOCK_BYTES // size, size == 4
         filters = k.MapSpec(f"map_w{suffix}", root, 0, (p.C, taps, p.K), (p.C * size, taps * p.C * size), (depth, 1, slice_b), (1, 1, 1), tf32=tf32)

@@ -71,14 +71,18 @@ def three(values: tuple, fill: int) -> tuple:
     return (*(fill for _ in range(3 - len(values))), *values)
 
 
-def conv_form(node: Node, storage: StorageOf, depthwise: bool = False) -> ConvForm | No:
+def conv_form(node: Node, storage: StorageOf, depthwise: bool = False, part: int | None = None) -> ConvForm | No:
     """The form of Conv ``node``, or why it has none; the input must be channels-last.
 
-    With ``depthwise`` (one channel a group) ``col`` runs over all channels and ``group`` is always 0.
+    With ``depthwise`` (one channel a group) ``col`` runs over all channels and ``group`` is always 0. ``part``: of two that add up, which; None
+    where there must not be two.
     """
-    x, w = node.inputs
+    if node.attrs.also and part is None:
+        return No("two convolutions that add up")
+    which = part or 0
+    x, w = node.inputs[2 * which : 2 * which + 2]
     assert x is not None and w is not None
-    a = node.attrs
+    a = node.attrs.part(which)
     space = len(a.strides)
     if space > 3:
         return No(f"{space} axes of space; at most 3 are supported")
@@ -93,7 +97,7 @@ def conv_form(node: Node, storage: StorageOf, depthwise: bool = False) -> ConvFo
     root, offset = locate(x, (dim_of(n), dim_of(c), *(dim_of(s) for s in spots)), storage)
     form = linear(offset, (n, c, *spots))
     if form is None or (form[1][1] != 1 and x.shape[1] != 1):
-        return No("the input is not stored channels-last", ((0, channels_last(x.type.rank)),))
+        return No("the input is not stored channels-last", ((2 * which, channels_last(x.type.rank)),))
     rest, (sn, _, *rest_strides) = form
     strides = (sn, *three(tuple(rest_strides), 0))
     out = node.output.shape
@@ -138,9 +142,9 @@ def run_time_filter(node: Node, storage: StorageOf) -> RunTimeFilter | No:
     return RunTimeFilter(root, form[0])
 
 
-def filter_root(node: Node) -> Value | None:
+def filter_root(node: Node, part: int = 0) -> Value | None:
     """The constant behind a convolution's filter, through its views; None if it is computed at run time."""
-    root = node.inputs[1]
+    root = node.inputs[2 * part + 1]
     while root is not None and root.const is None:
         root = root.producer.input if is_view(root.producer) and root.producer is not None else None
     return root

@@ -71,7 +71,7 @@ class Operands:
 
     kind: str
     texts: tuple[str, str]
-    maps: tuple[k.MapSpec, k.MapSpec]
+    maps: tuple[k.MapSpec, ...]
     structs: tuple[tuple[str, ...], ...] = ()
     packed: dict[str, np.ndarray] = field(default_factory=dict)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,13 +31,21 @@ class MatMulAttrs:
 
 @dataclass(frozen=True, slots=True)
 class ConvAttrs:
-    """One entry an axis of space; ``pads`` begins, then ends."""
+    """One entry an axis of space; ``pads`` begins, then ends.
+
+    ``also``: strides, pads and dilations of a convolution of inputs 2 and 3, whose results are added before they are rounded (schedule/sum_convs.py).
+    """
 
     strides: tuple[int, ...]
     pads: tuple[Dim, ...]
     dilations: tuple[int, ...]
     group: int = 1
     out: DType | None = None
+    also: tuple[tuple[int, ...], ...] = ()
+
+    def part(self, index: int) -> ConvAttrs:
+        """The attributes of the first or the second convolution alone."""
+        return replace(self, also=()) if index == 0 else ConvAttrs(self.also[0], self.also[1], self.also[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,11 @@ def _conv_types(types: Types, n_space: int, group: int) -> tuple[TensorType, Ten
 
 
 def infer_conv(types: Types, a: ConvAttrs) -> tuple[TensorType, ...]:
+    if a.also:
+        first, second = infer_conv(types[:2], a.part(0)), infer_conv(types[2:], a.part(1))
+        if len(types) != 4 or first != second:
+            raise ValueError(f"{first[0]} and {second[0]} do not add up")
+        return first
     x, w = _conv_types(types, len(a.strides), a.group)
     if a.out is None:
         same_dtype(types)
@@ -105,7 +118,13 @@ def infer_conv(types: Types, a: ConvAttrs) -> tuple[TensorType, ...]:
     return (TensorType(a.out or x.dtype, (x.shape[0], k, *out)),)
 
 
-def conv_array(x: np.ndarray, w: np.ndarray, a: ConvAttrs) -> np.ndarray:
+def conv_array(*given: Any) -> np.ndarray:
+    """Of (x, w, attrs), or of (x, w, x2, w2, attrs) where there is a second one."""
+    x, w, *others, a = given
+    if others:
+        first, second = (conv_array(*(widen(y) for y in pair), a.part(n)) for n, pair in enumerate(((x, w), others)))
+        total: np.ndarray = first + second
+        return total.astype(x.dtype)
     wide = a.out.numpy if a.out is not None else None
     xs, ws = (widen(x), widen(w)) if wide is None else (widen(x).astype(wide), widen(w).astype(wide))
     n = len(a.strides)
@@ -128,7 +147,8 @@ def conv_array(x: np.ndarray, w: np.ndarray, a: ConvAttrs) -> np.ndarray:
 
 def _conv_flops(types: Sequence[TensorType], a: ConvAttrs) -> Any:
     (y,) = infer_conv(types, a)
-    return d.mul(d.mul(y.elems, d.product(types[1].shape[1:])), 2)
+    depth = d.sum_(d.product(w.shape[1:]) for w in types[1::2])
+    return d.mul(d.mul(y.elems, depth), 2)
 
 
 def infer_conv_transpose(types: Types, a: ConvTransposeAttrs) -> tuple[TensorType, ...]:
@@ -191,7 +211,7 @@ OPS.add(
     ),
 )
 OPS.add(
-    "Conv", Op("Conv", Kind.CONTRACT, infer_conv, conv_array, ConvAttrs, arity=(2, 2), tolerance=8.0, flops=_conv_flops)
+    "Conv", Op("Conv", Kind.CONTRACT, infer_conv, conv_array, ConvAttrs, arity=(2, 4), tolerance=8.0, flops=_conv_flops)
 )
 OPS.add(
     "ConvTranspose",

@@ -15,6 +15,7 @@ from aitc.schedule.lower import lower_unsupported
 from aitc.schedule.norms import fold_norms
 from aitc.schedule.split_norms import split_norms
 from aitc.schedule.storage import Storages
+from aitc.schedule.sum_convs import sum_convs
 from aitc.schedule.upsample import split_upsampled
 from aitc.schedule.why import Fusions
 from aitc.targets.target import Target
@@ -28,6 +29,7 @@ def prepare(graph: Graph, storage: Storages, target: Target, why: Fusions | None
     why = why or Fusions()
     split_upsampled(graph, target)
     lower_unsupported(graph, storage, target)
+    sum_convs(graph, storage, target)
     fold_norms(graph, storage, target, why)
     split_norms(graph, storage, target)
     _own_outputs(graph, why)

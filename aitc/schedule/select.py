@@ -11,8 +11,8 @@ from aitc.ir.dim import Sum, Symbol, hint, product, symbols
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import is_view
 from aitc.kernels.functor import StorageOf
-from aitc.kernels.group import Group
-from aitc.kernels.kernel import Kernel, No
+from aitc.kernels.group import Group, make_group
+from aitc.kernels.kernel import Kernel, No, kernels_for
 from aitc.targets.target import Target
 
 Table = Mapping[str, str]  # key of a problem -> name of the configuration
@@ -118,6 +118,18 @@ def choose(kernel: Kernel, group: Group, storage: StorageOf, target: Target, tab
     scored = [(kernel.score_us(problem, config, target), n) for n, config in enumerate(configs)]
     best, at = min(scored)
     return Choice(kernel.name, problem, configs[at], "model", best, key, wanted or "")
+
+
+def alone(node: Node, storage: StorageOf, target: Target) -> tuple[Kernel, float] | None:
+    """The kernel that ``node`` gets, with no other in its group and nothing copied first, and the predicted time; None if there is none."""
+    group = make_group([node], node, set())
+    for kernel in kernels_for(node.op.name, target):
+        problem = kernel.accepts(group, storage, target)
+        if not isinstance(problem, No):
+            return kernel, min(kernel.score_us(problem, c, target) for c in kernel.configs(problem, target))
+        if problem.copies:
+            return None
+    return None
 
 
 def choosing(table: Table | None) -> Select:

@@ -13,9 +13,9 @@ from aitc.ir.builder import Builder
 from aitc.ir.dim import hint, product
 from aitc.ir.graph import Graph, Node
 from aitc.kernels.functor import StorageOf
-from aitc.kernels.group import make_group
 from aitc.kernels.group_norm_sm90 import group_form
-from aitc.kernels.kernel import No, kernels_for
+from aitc.kernels.kernel import No
+from aitc.schedule.select import alone
 from aitc.targets.target import Target
 
 
@@ -42,28 +42,16 @@ def _gain_us(graph: Graph, node: Node, storage: StorageOf, target: Target) -> fl
         return 0.0
     builder = Builder(graph, node.locs, place=False)
     apart = builder.node("Statistics", x, axes=a.axes, epsilon=a.epsilon, center=a.center)
-    whole, parts = _best(node, storage, target), _best(apart, storage, target)
+    whole, parts = alone(node, storage, target), alone(apart, storage, target)
     graph.release(apart)
     if whole is None or parts is None:
         return 0.0
     read, written = (hint(product(x.shape)) * v.type.dtype.bytes * 1e-3 / target.gbps for v in (x, node.output))
     kernel, us = whole
-    if kernel != "group_norm_sm90":  # a block reads the pixels of a group three times
+    if kernel.name != "group_norm_sm90":  # a block reads the pixels of a group three times
         busy = min(1.0, hint(form.images) * (form.C // form.width) / max(target.units, 1))
         us = max(us, target.launch_us + (3 * read + written) / busy)
     return us - parts[1] - target.launch_us - read - written
-
-
-def _best(node: Node, storage: StorageOf, target: Target) -> tuple[str, float] | None:
-    """The kernel that ``node`` would get, and its predicted time; None if there is none."""
-    group = make_group([node], node, set())
-    for kernel in kernels_for(node.op.name, target):
-        problem = kernel.accepts(group, storage, target)
-        if not isinstance(problem, No):
-            return kernel.name, min(kernel.score_us(problem, c, target) for c in kernel.configs(problem, target))
-        if problem.copies:
-            return None
-    return None
 
 
 def _rewrite(graph: Graph, node: Node) -> list[Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -114,6 +115,107 @@ AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(conv)(const {ct}* x, const {ct}* 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One of two convolutions that add up: the image's size and channels, taps, stride and border."""
+
+    size: Pair
+    c: int
+    window: Pair
+    stride: Pair = (1, 1)
+    pad: Pair = (0, 0)
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether its pixels are the rows of a matrix."""
+        return self.window == (1, 1) and self.stride == (1, 1)
+
+
+def conv_sum(name: str, tile: Sm90Tile | SplitTile, n: int, out: Pair, k: int, terms: tuple[Term, Term], dtype: str = "f16", units: int = 132) -> Problem:
+    """ReLU of the sum of two convolutions of `n` images and a bias, as dense results; a split stores by itself."""
+    rng = np.random.default_rng(n + k)
+    split = isinstance(tile, SplitTile)
+    P, Q = out
+    M, ct = n * P * Q, CTYPES[dtype]
+    slices = (tile.rows or tile.BM, tile.BN) if isinstance(tile, SplitTile) else (tile.BM // tile.cluster_n, tile.BN // tile.cluster_m)
+    bias = rounded(rng.standard_normal(k), dtype)
+    y = np.zeros((M, k))
+    arguments: list[Input | Output | Scalar] = []
+    maps: list[Map] = []
+    structs, sources, filters, blocks = "", [], [], []
+    for at, t in enumerate(terms):
+        taps = t.window[0] * t.window[1]
+        x = rounded(rng.standard_normal((n, *t.size, t.c)), dtype)
+        w = rounded(rng.standard_normal((1, k, 1, *t.window, t.c)) / np.sqrt(taps * t.c), dtype)
+        y += reference(x[:, None], w, (1, *t.stride), (1, 1, 1), (0, *t.pad), (1, P, Q), 1).reshape(M, k)
+        arguments += [Input(x, dtype), Input(w, dtype)]
+        pixel = t.c * 2
+        upper = tuple((o - 1) * s - p - (e - 1) for o, s, p, e in zip(out, t.stride, t.pad, t.size, strict=True))
+        if t.in_rows:
+            maps.append(Map(0, of=2 * at, dtype=dtype, sizes=(t.c, M, 1), strides=(pixel, M * pixel), box=(64, slices[0], 1)))
+            maps.append(Map(0, of=2 * at + 1, dtype=dtype, sizes=(t.c, k, 1), strides=(pixel, k * pixel), box=(64, slices[1], 1)))
+        else:
+            maps.append(Map(
+                0, of=2 * at, dtype=dtype, sizes=(t.c, t.size[1], t.size[0], n), strides=(pixel, pixel * t.size[1], pixel * t.size[1] * t.size[0]),
+                steps=(1, t.stride[1], t.stride[0], 1), im2col=((-t.pad[1], -t.pad[0]), (upper[1], upper[0]), 64, slices[0]),
+            ))  # fmt: skip
+            maps.append(Map(0, of=2 * at + 1, dtype=dtype, sizes=(t.c, taps, k), strides=(pixel, taps * pixel), box=(64, 1, slices[1])))
+        structs += f"""struct Window{at} {{
+  static constexpr int C = {t.c}, R = {t.window[0]}, S = {t.window[1]}, P = {P}, Q = {Q}, stride_h = {t.stride[0]}, stride_w = {t.stride[1]}, dilation_h = 1,
+                       dilation_w = 1, pad_h = {t.pad[0]}, pad_w = {t.pad[1]};
+}};
+"""
+        sources.append(f"MatrixSm90<{ct}, false, false, false>" if t.in_rows else f"PixelsSm90<{ct}, Window{at}>")
+        filters.append(f"MatrixSm90<{ct}, false, false, true>" if t.in_rows else f"FilterSm90<{ct}, Window{at}>")
+        blocks.append(str(taps * -(-t.c // 64)))
+    element, tail = ("", f"r[j] = convert<{ct}>(x)") if split else (", float (&out)[V]", "out[j] = x")
+    sums = [
+        f"{kind}<{', '.join((*types, *blocks))}>{{{', '.join(f'{t}{{&map_{side}{i}}}' for i, t in enumerate(types))}}}"
+        for kind, side, types in (("SumPixelsSm90", "x", sources), ("SumSm90", "w", filters))
+    ]
+    source = f"""#include "aitc/gpu/conv_sum_sm90.h"
+using namespace aitc;
+struct Shape {{
+  static constexpr int64_t batch = 1, N = {k};
+  int64_t M;
+}};
+{structs}struct Store {{
+  static constexpr int width = {largest_power(k, limit=8)};
+  {'' if split else f'using result = {ct};'}
+  const {ct}* bias;
+  {ct}* y;
+  template <int V> AITC_FN void operator()(int, int64_t row, int64_t col, const float (&acc)[V]{element}) const {{
+    const auto b = load<V>(bias + col);
+    Vec<{ct}, V> r;
+    AITC_UNROLL
+    for (int j = 0; j < V; ++j) {{
+      const float x = m_max(acc[j] + convert<float>(b[j]), 0.0f);
+      {tail};
+    }}
+    {f"store<V>(y + row * {k} + col, r);" if split else ""}
+  }}
+}};
+AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(conv_sum)(const {ct}*, const {ct}*, const {ct}*, const {ct}*, const {ct}* bias, {ct}* y,
+    AITC_GRID_CONSTANT CUtensorMap map_x0, AITC_GRID_CONSTANT CUtensorMap map_w0, AITC_GRID_CONSTANT CUtensorMap map_x1, AITC_GRID_CONSTANT CUtensorMap map_w1,
+    AITC_GRID_CONSTANT CUtensorMap map_d, int64_t M) {{
+  {'conv_sum_split_sm90' if split else 'conv_sum_sm90'}<{tile.text}>(Shape{{M}}, {sums[0]}, {sums[1]}, Store{{bias, y}}{'' if split else ', map_d, map_d'});
+}}
+"""
+    map_d = Map(0, of=5, dtype=dtype, sizes=(k, M, 1), strides=(k * 2, M * k * 2), box=(64, 16, 1))
+    return Problem(
+        name=name,
+        source=source,
+        entry="conv_sum",
+        blocks=tile.blocks(M, k, 1) if isinstance(tile, SplitTile) else tile.blocks(M, k, 1, units),
+        threads=tile.threads,
+        smem_bytes=tile.smem_bytes,
+        arguments=(*arguments, Input(bias, dtype), Output(np.maximum(y + bias, 0), dtype), *maps, map_d, Scalar(M, "i64")),
+        warp=32,
+        cluster=tile.cluster,
+        arch="90a",
+    )
+
+
 def stem_weights(w: np.ndarray, lead: int) -> np.ndarray:
     """(K, R, S, 4) as conv_stem_sm90.h wants them."""
     k, r, s, _ = w.shape
@@ -193,6 +295,11 @@ def cases() -> Iterator[Problem]:
     yield conv("conv_sm90 multicast pixels", Sm90Tile(128, 64, 3, 1, 2), 2, (12, 12), 64, 128, (3, 3), pad=(1, 1), units=4)
     for tag, t in (("together", small), ("cluster", large), ("split", split)):
         yield conv(f"conv_sm90 f32 {tag}", t, 2, (9, 11), 36, 76, (3, 3), (1, 2), pad=(1, 1), returns=False, extra_channels=4, dtype="f32", units=2)
+    deep = (Term((9, 11), 72, (3, 3), pad=(1, 1)), Term((9, 11), 136, (1, 1)))
+    strided = (Term((8, 7), 104, (1, 1)), Term((15, 14), 72, (1, 1), (2, 2)))
+    for tag, t in (("together", small), ("cluster", large), ("ping", ping), ("split", split)):
+        yield conv_sum(f"conv_sm90 sum {tag} deep", t, 2, (9, 11), 136, deep, units=2)
+        yield conv_sum(f"conv_sm90 sum {tag} strided", t, 3, (8, 7), 64, strided, dtype="bf16", units=2)
     yield stem("conv_sm90 stem 7x7", (2, 4), 2, (37, 42), 64, (7, 7), (3, 3), units=2)
     yield stem("conv_sm90 stem 3x3", (1, 6), 1, (30, 28), 32, (3, 3), (1, 1), units=1)
     yield stem("conv_sm90 stem 6x6 bf16", (2, 2), 1, (40, 40), 96, (6, 6), (2, 2), dtype="bf16", units=2)
