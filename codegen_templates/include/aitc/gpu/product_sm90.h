@@ -90,7 +90,7 @@ template <class Store> struct StoreMoments<Store, decltype(void(Store::moments_o
 };
 
 // Four lanes of a warp that share a row, `stride` apart.
-template <int stride> struct RowLanes {
+template <int stride> struct RowQuad {
   static constexpr int count = 4;
   AITC_FN int index() const { return lane_index() / stride % 4; }
   AITC_FN float sum(float v) const {
@@ -257,10 +257,22 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
   if (group == Groups) {  // ---- producer ----
     if constexpr (Tile::moves_registers) registers_give<Tile::producer_registers>();
     if (warp == 0 && lane == 0) {
-      grid_wait_previous();
       uint16_t row_mask = 0, column_mask = 0;
       if (ClusterN > 1) for (int i = 0; i < ClusterN; ++i) row_mask = uint16_t(row_mask | 1 << (rank_m + i * ClusterM));
       if (ClusterM > 1) for (int i = 0; i < ClusterM; ++i) column_mask = uint16_t(column_mask | 1 << (i + rank_n * ClusterM));
+      const auto load_b = [&](int s, const auto& place, const typename SourceA::Step& step) {
+        barrier_expect(full + 8 * s, Tile::bytes_a + Tile::bytes_b);
+        source_b.template load<Tile::slice_b>(tiles_b + s * Tile::bytes_b + rank_m * Tile::slice_b * 128, place, step, full + 8 * s, column_mask);
+      };
+      const int early = SourceB::constant && first < count ? min_of(Stages, k_blocks) : 0;  // K-blocks of weights, which wait for no earlier kernel
+      if (early > 0) {
+        int batch, m, n;
+        locate(first, batch, m, n);
+        const auto place_b = source_b.place(batch, n + rank_m * Tile::slice_b);
+        typename SourceA::Step step(source_a);
+        for (int k = 0; k < early; ++k, step.next(source_a)) load_b(k, place_b, step);
+      }
+      grid_wait_previous();
       for (int t = first; t < count; t += stride) {
         int batch, m, n;
         locate(t, batch, m, n);
@@ -269,11 +281,8 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
         typename SourceA::Step step(source_a);
         for (int k = 0; k < k_blocks; ++k, ring.next(), step.next(source_a)) {
           const int s = ring.stage;
-          const uint32_t ready = full + 8 * s;
-          barrier_wait(empty + 8 * s, ring.parity ^ 1);
-          barrier_expect(ready, Tile::bytes_a + Tile::bytes_b);
-          source_a.template load<Tile::slice_a>(tiles_a + s * Tile::bytes_a + rank_n * Tile::slice_a * 128, place_a, step, ready, row_mask);
-          source_b.template load<Tile::slice_b>(tiles_b + s * Tile::bytes_b + rank_m * Tile::slice_b * 128, place_b, step, ready, column_mask);
+          if (t != first || k >= early) barrier_wait(empty + 8 * s, ring.parity ^ 1), load_b(s, place_b, step);
+          source_a.template load<Tile::slice_a>(tiles_a + s * Tile::bytes_a + rank_n * Tile::slice_a * 128, place_a, step, full + 8 * s, row_mask);
         }
       }
     }
@@ -312,7 +321,7 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
       RowStores<Store, Tile::WM / 32> stores{store};
       if constexpr (StoreEnters<Store>::enters)
         AITC_UNROLL
-        for (int i = 0; i < Tile::WM / 32; ++i) stores.enter(i, batch, min_of(m + i / 2 * 64 + i % 2 * 8 + lane / 4, M - 1), RowLanes<1>{});
+        for (int i = 0; i < Tile::WM / 32; ++i) stores.enter(i, batch, min_of(m + i / 2 * 64 + i % 2 * 8 + lane / 4, M - 1), RowQuad<1>{});
       // A wait tells a phase only from the one before it: nobody may wait for stages a whole ring ahead, so the groups take turns, each beginning when the other has seen its
       // last stage.
       if (Tile::ping_pong) barrier_wait(turns + 8 * group, uint32_t(turn / 2 + group + 1) & 1);

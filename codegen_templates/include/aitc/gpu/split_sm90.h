@@ -81,7 +81,7 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
       AITC_UNROLL
       for (int i = 0; i < Items; ++i) {
         int band, unit;
-        stores.enter(i, batch, min_of(place_of(i, band, unit), M - 1), RowLanes<8>{});
+        stores.enter(i, batch, min_of(place_of(i, band, unit), M - 1), RowQuad<8>{});
       }
     if (count == 0)
       AITC_UNROLL
@@ -148,10 +148,10 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
       if (valid) store_row<exact>(own, batch, row, col, N, x, kept);
       AITC_UNROLL
       for (int e = 0; e < 8; ++e) mean += kept[e];
-      mean = RowLanes<8>{}.sum(mean) / 32;
+      mean = RowQuad<8>{}.sum(mean) / 32;
       AITC_UNROLL
       for (int e = 0; e < 8; ++e) squares += (kept[e] - mean) * (kept[e] - mean);
-      squares = RowLanes<8>{}.sum(squares);
+      squares = RowQuad<8>{}.sum(squares);
       if (valid && lane < 8) own.moments(batch, row, col, mean, squares);
     } else {
       store_row<exact>(own, batch, row, col, N, x);
