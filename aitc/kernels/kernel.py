@@ -142,6 +142,10 @@ class Kernel(ABC):
     def available(self, target: Target) -> bool:
         return self.requires <= target.features
 
+    def takes_around(self, other: "Kernel") -> bool:
+        """Whether all that may have grown around an anchor of ``other`` may also stand around one of this kernel's."""
+        return self.heads >= other.heads and self.tails >= other.tails and self.moments >= other.moments
+
     @abstractmethod
     def accepts(self, group: Group, storage: StorageOf, target: Target) -> "Any | No":
         """The Problem (a hashable frozen dataclass that says all that matters for speed), or why not."""

@@ -124,11 +124,18 @@ def reaches_too_far(node: Node, narrow: DType, ranges: Ranges, exact: Collection
         return ""
     limit = float(ml_dtypes.finfo(narrow.numpy).max) / 4
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.const is None]
-    sizes = [ranges.largest.get(v.name, 0.0) for v in values if v not in exact]
+    sizes = [_largest(v, ranges) for v in values if v not in exact]
     if math.inf in sizes:
         return "a residual stream, not measured"
     worst = max((r for r in sizes if r < _EXCLUDES), default=0.0)
     return f"{'reaches' if ranges.measured else 'may reach'} {worst:.1e}" if worst > limit else ""
+
+
+def _largest(v: Value, ranges: Ranges) -> float:
+    """The magnitude of ``v``. A view that the passes made has no name that was measured: it is as large as what it views."""
+    while v.name not in ranges.largest and v.producer is not None and v.producer.op.kind is Kind.VIEW:
+        v = v.producer.input
+    return ranges.largest.get(v.name, 0.0)
 
 
 def is_exact(node: Node, exact: Collection[Value]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy as np
 
 from aitc.ir.cpp import free_name
 from aitc.ir.dim import Dim, Sum, product, symbols, transform
-from aitc.ir.graph import Graph, Value
+from aitc.ir.graph import Graph, Node, Value
 from aitc.kernels.functor import Line, dim_name
-from aitc.kernels.kernel import KERNELS, No
+from aitc.kernels.group import Group
+from aitc.kernels.kernel import KERNELS, No, kernels_for
 from aitc.registry import load
 from aitc.schedule import memory
 from aitc.schedule.bundle import bundle
@@ -103,16 +104,28 @@ def _block(graph: Graph, target: Target, select: Select, storage: Storages, know
     groups = form_groups(graph, kernels, storage, defined, why)
     scheduled = []
     for group in groups:
-        name = kernels[group.anchor] if group.anchor is not None else "map"
-        choices = select(KERNELS[name], group, storage, target)
-        if isinstance(choices, No):
-            raise AssertionError(f"{name} took {group.anchor!r} alone but not with its neighbours: {choices.reason}")
+        name, choices = _select(select, group, kernels, storage, target)
         bodies = group.anchor.bodies if group.anchor is not None else ()
         inner = tuple(_block(b, target, select, storage, known | set(defined) | known_symbols(b), why) for b in bodies)
         for choice in choices:
             draft = KERNELS[name].build(group, choice.problem, choice.config, storage, target)
             scheduled.append(Scheduled(group, choice, draft, inner))
     return Block(graph, scheduled)
+
+
+def _select(select: Select, group: Group, kernels: Mapping[Node, str], storage: Storages, target: Target) -> tuple[str, Sequence[Choice]]:
+    """The kernel of a group and its choices: the one that took the anchor alone, or the next that takes what has grown around it
+    (results of several types, say)."""
+    anchor = group.anchor
+    first = kernels[anchor] if anchor is not None else "map"
+    able = [k.name for k in kernels_for(anchor.op.name, target) if k.takes_around(KERNELS[first])] if anchor is not None else [first]
+    reasons = []
+    for name in able[able.index(first) :]:
+        choices = select(KERNELS[name], group, storage, target)
+        if not isinstance(choices, No):
+            return name, choices
+        reasons.append(f"{name}: {choices.reason}")
+    raise AssertionError(f"{first} took {anchor!r} alone, but no kernel does with its neighbours: {'; '.join(reasons)}")
 
 
 class _Planner:

@@ -89,3 +89,13 @@ def test_masks_do_not_count() -> None:
         s = Where(m, x, low) a = Softmax(s) c = Clip(x, zero, six) y = Mul(a, c) }"""
     graph = import_model(onnx.parser.parse_model(text).SerializeToString()).graph
     assert max(estimated_ranges(graph).values()) < 100
+
+
+def test_a_view_that_the_import_made_is_as_large_as_what_it_views() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 9]> g (float[1,8,4,4] x) => (float[1,8,1,1] y)
+        { a = GlobalAveragePool(x) y = Softmax<axis = 1>(a) }"""  # before opset 13 softmax goes over a matrix
+    graph = graph_of(onnx.parser.parse_model(text).SerializeToString())
+    assert [n.op.name for n in graph.nodes if n.op.name == "Reshape"], "no view was made"
+    context = Context(precision="fp16", ranges=Ranges({"a": 1e10}, "as told", measured=True))
+    stages.layout(graph, context)
+    assert {(d.op, d.dtype) for d in context.decisions} >= {("Softmax", "f32")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -127,3 +128,31 @@ def test_the_default_comes_first_and_is_the_tables() -> None:
     _, choices = schedule_with(layers(1), CPU, OPTIONS, again)
     first: Choice = choices[0]
     assert str(first.config) == "12x1" and first.source == "table" and len(again.slots[0]) == 6
+
+
+def stem(wide: bool) -> Graph:
+    """The first convolution of a network for images; ``wide``: its results are stored in float32, too."""
+    more = '  %z = Cast(%r) {to = #f32}\n  output "z" = %z\n' if wide else ""
+    graph = from_text(f"""graph "main" {{
+  input %x: f16[1, 4, 64, 64] order (0, 2, 3, 1)
+  const %w: f16[64, 4, 7, 7] = random(1)
+  %p = Conv(%x, %w) {{strides = (2, 2), pads = (3, 3, 3, 3), dilations = (1, 1), group = 1, out = none}}
+  %r = Relu(%p)
+  %y = Softmax(%r) {{axis = 1}}
+  output "y" = %y
+{more}}}
+""")
+    for node in graph.nodes:
+        node.output.type = replace(node.output.type, order=(0, 2, 3, 1))
+    return graph
+
+
+def test_a_kernel_that_cannot_store_what_grew_around_its_anchor_leaves_it_to_the_next() -> None:
+    def kernels(graph: Graph) -> set[str]:
+        select = Candidates(None, 1)
+        schedule_with(graph, H200, OPTIONS, select)
+        return {s[0].kernel for s in select.slots}
+
+    assert "conv_stem_sm90" in kernels(stem(wide=False))
+    found = kernels(stem(wide=True))
+    assert "conv_stem_sm90" not in found and any(k.startswith("conv_") for k in found)
