@@ -250,8 +250,10 @@ class _Former:
 
         ``roots`` are (node, input number) pairs to start from.
         """
-        space = hint(product(self._space(g)))
         work = list(roots)
+        if not work:
+            return
+        space = hint(product(self._space(g)))
         broadcast = 0
         while work and len(g.nodes) < MAX_NODES:
             node, index = work.pop()
