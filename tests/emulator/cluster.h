@@ -25,9 +25,13 @@ inline void cluster_wait(Site site = Site::here()) {
       [](const Lane& l) {
         Cluster& cluster = *static_cast<Cluster*>(l.awaited);
         if (cluster.barrier_phase >= l.awaited_value) return true;
+        const auto missing = [&](const Lane& other) {
+          return other.state != State::done && other.cluster_arrivals < l.awaited_value;
+        };
+        if (cluster.late && missing(*cluster.late)) return false;  // asked by each of thousands of lanes
         for (int r = 0; r < cluster.count; ++r)
           for (const Lane& other : cluster.blocks[r].lanes)
-            if (other.state != State::done && other.cluster_arrivals < l.awaited_value) return false;
+            if (missing(other)) return cluster.late = &other, false;
         cluster.barrier_phase = unsigned(l.awaited_value);
         return true;
       },

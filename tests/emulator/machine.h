@@ -105,6 +105,7 @@ struct Cluster {
   std::vector<Block> blocks;
   int count = 0;
   unsigned barrier_phase = 0;                // phases of the cluster's barrier that are over
+  const Lane* late = nullptr;                // one that the last look at the barrier found missing
   std::vector<TmaLoad> loads;                // in flight, oldest first
   bool (*perform_load)(Cluster&) = nullptr;  // lets one of them arrive, if there is one (tma.h)
 };

@@ -242,6 +242,7 @@ inline void run_one(Worker& worker, const Grid& g, uint64_t i) {
   cluster.count = int(g.cluster.count());
   if (int(cluster.blocks.size()) < cluster.count) cluster.blocks.resize(cluster.count);
   cluster.barrier_phase = 0;
+  cluster.late = nullptr;
   cluster.loads.clear();
   worker.random = worker.config.seed * 2654435761u + uint32_t(i);
   for (int r = 0; r < cluster.count; ++r) {

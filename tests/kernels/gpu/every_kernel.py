@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from aitc import pipeline
+from aitc.ir.graph import Graph
 from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Plan
 from aitc.schedule.schedule import schedule_with
@@ -131,11 +132,10 @@ PARTS: dict[str, Callable[[Model], None]] = {
 }
 
 
-def plan_of(part: str, *targets: str) -> Plan:
-    """The part's plan, with one kernel for each type and configuration that its problems can be run in."""
-    model = Model()
-    PARTS[part](model)
-    options = pipeline.Options(targets=targets, name=part, stop_after="layout")
+def candidates(model: Model, name: str, *targets: str) -> tuple[Graph, Plan, frozenset[str]]:
+    """The model's graph, its plan with a launch for every configuration of each problem, and the entries of the first kernel of each kind: of each
+    configuration, and type where instructions differ by it."""
+    options = pipeline.Options(targets=targets, name=name, stop_after="layout")
     result = pipeline.compile(model.proto(), options)
     assert result.graph is not None and result.facts is not None
     plan, _ = schedule_with(result.graph, result.targets[0], result.facts, Candidates(None, most=99, places=1))
@@ -143,7 +143,19 @@ def plan_of(part: str, *targets: str) -> Plan:
     for kernel in check_plan(plan).kernels:
         types = " ".join(sorted(set(re.findall(r"\b(?:half_t|bfloat16_t|float8_\w+|float|double)\b", " ".join(kernel.parameters)))))
         kinds.setdefault((kernel.kernel, kernel.config, types if kernel.kernel.endswith("_cdna") else ""), kernel.entry)
-    chosen = set(kinds.values())
+    return result.graph, plan, frozenset(kinds.values())
+
+
+def candidates_of(part: str, *targets: str) -> tuple[Graph, Plan, frozenset[str]]:
+    """``candidates`` of a part."""
+    model = Model()
+    PARTS[part](model)
+    return candidates(model, part, *targets)
+
+
+def plan_of(part: str, *targets: str) -> Plan:
+    """The part's plan, with one kernel for each type and configuration that its problems can be run in."""
+    _, plan, chosen = candidates_of(part, *targets)
     return replace(
         plan, kernels=tuple(k for k in plan.kernels if k.entry in chosen), launches=tuple(n for n in plan.launches if n.entry in chosen)
     )
