@@ -115,8 +115,12 @@ class _ModelImporter:
         self.problems.append(Diagnostic(code, message, stage="import", help=help))
 
     def _output(self, proto: onnx.ValueInfoProto, value: Value) -> None:
+        declared = dt.BY_ONNX.get(proto.type.tensor_type.elem_type)
         if value.type.dtype.kind == "complex":
             self._problem("I09", f"output {proto.name!r} has element type {value.type.dtype}, which is not compiled")
+        # A declared shape that differs is let pass, as onnxruntime does: what is computed holds.
+        elif declared not in (None, value.type.dtype):
+            self._problem("I03", f"output {proto.name!r} is declared as {declared}, and the graph computes {value.type.dtype}")
         self.graph.outputs.append(value)
         self.graph.output_names.append(proto.name)
 

@@ -83,7 +83,8 @@ def test_sparse_initializer() -> None:
     ],
 )  # fmt: skip
 def test_constant_in_every_form(attribute: str, expected: np.ndarray) -> None:
-    (actual,) = run(imported(f"g () => (float[N] y) {{ y = Constant<{attribute}>() }}"))
+    declared = {"f": "float", "i": "int64"}[expected.dtype.kind]
+    (actual,) = run(imported(f"g () => ({declared}[N] y) {{ y = Constant<{attribute}>() }}"))
     np.testing.assert_array_equal(actual, expected)
     assert actual.dtype == expected.dtype
 

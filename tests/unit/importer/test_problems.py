@@ -197,6 +197,12 @@ def test_outputs_that_cannot_be_given() -> None:
     assert codes(problems(graph_of(helper.make_node("Constant", [], ["y"], value=constant)))) == ["I09"]
 
 
+def test_an_output_of_another_type_than_declared() -> None:
+    error = of_text("g (float[2] x) => (int64[2] y) { y = Relu(x) }")
+    assert codes(error) == ["I03"] and error.exit_code is Exit.MODEL
+    assert "output 'y' is declared as i64, and the graph computes f32" in str(error)
+
+
 @pytest.mark.parametrize(
     "text",
     [
