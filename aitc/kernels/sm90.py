@@ -112,7 +112,7 @@ def _deepest(BM: int, widths: Sequence[int], ping_pong: bool = False) -> tuple[S
 
 DENSE_TILES = (
     *_deepest(64, (80, 96, 112)), *_deepest(128, (80, 96, 112, 144, 160, 168, 176, 208, 240)), *_deepest(128, (96, 112, 144, 160, 176), True),
-    *_deepest(192, (96, 160, 192)), *_deepest(256, (96,)),
+    *_deepest(192, (96, 160, 192)), *_deepest(256, (96,)), Sm90Tile(192, 192, 3, 1, 2),
 )  # fmt: skip
 """Only where the copy engine stores: widths that 64 does not divide write some columns twice. So that the tiles of a product come close to whole waves."""
 SPLITS = (
@@ -152,42 +152,73 @@ def products_us(configs: Sequence[Sm90Tile | Sm90Split], extents: Sequence[Exten
     """Time of a launch that computes the products side by side, with configurations that differ in nothing but the rows of A that a split loads.
 
     Per K-block of a tile the larger of multiplying and of filling shared memory, plus what is exposed. A K-block is 128 bytes deep: of every type it takes as
-    long as one of 64 halves. Fitted to 140 measurements of single products on one H200 (M 128 to 6304): 5 % off on average; the choice costs 2 %. A
-    multiprocessor fills 119 bytes a ns.
+    long as one of 64 halves. Fitted to 543 measurements of single products on one H200 (M 16 to 802,816; bench/results/kernels_h200.json has their like): 6 %
+    off on average; of the candidates that were measured the choice costs 0.6 %.
     """
-    config, units = configs[0], max(target.units, 1)
-    rate = 1.15 * target.tflops["fp16"] * 1e6 / units  # of one multiprocessor, flops a µs, in short bursts
-    compute = 2.0 * config.BM * config.BN * 64 / rate
-    memory = sum(e.bytes for e in extents) / target.gbps * 1e-3
-    group = (config.cluster_m, config.cluster_n) if isinstance(config, Sm90Tile) else (1, 1)
-    counts = [e.batch * ceil(e.M / (config.BM * group[0])) * ceil(e.N / (config.BN * group[1])) * config.cluster for e in extents]
+    config = configs[0]
+    if isinstance(config, Sm90Split):
+        return _split_us(config, max(c.slices[0] for c in configs), extents, target)
+    return _tile_us(config, extents, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """Blocks of a launch, K-blocks of a mean and of the deepest tile, and the time that memory needs for all that is read and written."""
+
+    blocks: int
+    mean: float
+    deepest: int
+    memory_us: float
+
+
+def _launch(rows: int, columns: int, cluster: int, extents: Sequence[Extent], target: Target) -> _Launch:
+    counts = [e.batch * ceil(e.M / rows) * ceil(e.N / columns) * cluster for e in extents]
     blocks = max(1, sum(counts))  # sizes may be typical ones of dims such as h // 2, which are 0 for h = 1
     mean = sum(n * e.k_blocks for n, e in zip(counts, extents, strict=True)) / blocks
-    deepest = max(e.k_blocks for e in extents)
-    if isinstance(config, Sm90Split):
-        resident = max(1, min(target.smem_bytes // (config.smem_bytes + 1024), 2048 // config.threads))
-        shared = min(resident, ceil(blocks / units))
-        rows = max(c.slices[0] for c in configs)
-        fill = (rows + config.BN) * 0.128 / min(119.0, 14000.0 / min(blocks, units)) * shared
-        waves = ceil(blocks / (units * resident))
-        step = max(compute * shared, fill)
-        body = max(waves * (ceil(mean / config.split) * step + 2.3), ceil(deepest / config.split) * step + 2.3)
-        body += -0.4 + (0.16 * config.split if config.split > 1 else 0.0)
-        return target.launch_us + max(body, memory) + 0.1 * min(body, memory) - (0.35 if all(e.early for e in extents) else 0.0)
-    slots = units // config.cluster * config.cluster
-    filled = 0.128 * (config.BM + config.BN)  # thousands of bytes of a K-block, and what the math warpgroups read of them, 64 rows at a time
-    read = 0.128 * config.BM / 64 * (64 + config.BN)
-    brought = (config.BM / config.cluster_n + config.BN / config.cluster_m) * 0.128 / min(119.0, 14000.0 / min(blocks, slots))
-    step = max(compute, brought, (filled + read) / 230.0)
+    return _Launch(blocks, mean, max(e.k_blocks for e in extents), sum(e.bytes for e in extents) / (1.1 * target.gbps) * 1e-3)
+
+
+def _multiply_us(config: Sm90Tile | Sm90Split, factor: float, target: Target) -> float:
+    """A K-block of a tile, at ``factor`` of the target's rate."""
+    return 2.0 * config.BM * config.BN * 64 * max(target.units, 1) / (factor * target.tflops["fp16"] * 1e6)
+
+
+def _split_us(config: Sm90Split, rows: int, extents: Sequence[Extent], target: Target) -> float:
+    """Partial sums travel between multiprocessors, slowly: 50 bytes a ns. Where several blocks share a multiprocessor they share what it can do."""
+    units = max(target.units, 1)
+    launch = _launch(config.BM, config.BN, config.split, extents, target)
+    resident = max(1, min(target.smem_bytes // (config.smem_bytes + 1024), 2048 // config.threads))
+    slots = int(units * resident * {4: 120 / 132, 8: 112 / 132}.get(config.split, 1.0))  # not every group of multiprocessors is a multiple of a cluster
+    live = min(launch.blocks, slots)
+    shared = min(resident, ceil(live / units))
+    fill = (rows + config.BN) * 0.128 * max(shared / 150.0, live / 12930.0)
+    step = max(_multiply_us(config, 1.18, target) * shared, fill)
+    sums = config.BM * config.BN / 256 * shared  # thousands of bytes
+    end = 1.44 + sums * (0.024 + 0.019 * (config.split - 1) / config.split * live / units)
+    waves = ceil(launch.blocks / slots)
+    body = max(waves * (ceil(launch.mean / config.split) * step + end), ceil(launch.deepest / config.split) * step + end)
+    body += 0.335 if config.split > 1 else 0.0
+    late = 0.0 if all(e.early for e in extents) else 0.35  # B comes after the launch before has ended
+    return target.launch_us + max(body, launch.memory_us) + 0.31 * min(body, launch.memory_us) + late
+
+
+def _tile_us(config: Sm90Tile, extents: Sequence[Extent], target: Target) -> float:
+    """A multiprocessor fills 147 bytes a ns, all together 15,400. Small tiles take more energy a product, and the clock falls."""
+    slots = max(target.units, 1) // config.cluster * config.cluster
+    launch = _launch(config.BM * config.cluster_m, config.BN * config.cluster_n, config.cluster, extents, target)
+    compute = _multiply_us(config, 1.22 * (1 - 0.15 * max(0.0, 1 - config.BM * config.BN / 24576)), target)
+    read = (config.BM / config.cluster_n + config.BN / config.cluster_m) * 0.128
+    step = max(compute, read / min(147.0, 15400.0 / min(launch.blocks, slots)), (config.BM + config.BN) * 0.128 / 147.0)
     if config.stages < 4 and step < 0.72:  # the K-blocks on their way do not last until the next has come
-        step *= 1.1
-    store = 0.5 + config.BM * (-(-config.BN // 64) * 64) / 32768 * 1.25
-    waves = ceil(blocks / slots)
+        step *= 1.22
+    store = 0.57 + config.BM * (-(-config.BN // 64) * 64) / 32768 * 0.876
+    waves = ceil(launch.blocks / slots)
     if config.ping_pong:  # stores hide behind the other group's products, but for the last, which one group makes alone
-        body = max(waves * max(mean * step, store), deepest * step) + 1.3 * store
+        body = max(waves * max(launch.mean * step, store), launch.deepest * step) + 1.3 * store
     else:
-        body = max(waves * (mean * step + store), deepest * step + store)
-    return target.launch_us + 0.6 + (0.05 if config.cluster > 1 else 0.0) + max(body, memory) + 0.1 * min(body, memory)
+        body = max(waves * (launch.mean * step + store), launch.deepest * step + store)
+    base = target.launch_us + 0.61 + (0.05 if config.cluster > 1 else 0.0)
+    return base + max(body, launch.memory_us) + 0.36 * min(body, launch.memory_us)
 
 
 def batch_stride(m: Matrix, batch: Symbol) -> tuple[Dim, Dim] | None:

@@ -117,8 +117,8 @@ inline WgmmaAccumulator& accumulator_of(WgmmaQueue& queue, const float* name) {
 }
 
 // How sm_90 adds up the products of float8: one instruction's and the accumulator are aligned to the greatest exponent
-// (of a product, the sum of its operands'), lose what lies below 13 bits behind it, and are added exactly. So a chain
-// of instructions keeps 14 bits of its sum.
+// (of a product, the sum of its operands'), lose what lies more than 13 bits below it, and are added exactly; then the
+// sum loses what lies 13 bits below its own exponent.
 struct Exponents {
   static constexpr int none = -1000;  // of zero
   int a[32], b[32][256];
@@ -135,6 +135,8 @@ inline float add_float8(float sum, const Floats& x, const Exponents& e, int row,
   const double scale = ldexp(1.0, 13 - top);
   int64_t total = int64_t(double(sum) * scale);
   for (int k = 0; k < 32; ++k) total += int64_t(double(x.a[row][k] * x.b[k][column]) * scale);
+  const int bits = total == 0 ? 0 : ilogb(double(total)) - 13;
+  if (bits > 0) total = total / (int64_t(1) << bits) * (int64_t(1) << bits);
   return float(double(total) / scale);
 }
 

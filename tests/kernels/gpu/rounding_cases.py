@@ -38,18 +38,24 @@ def float8_product(a: Array, b: Array) -> Array:
     """A(m,k) B(k,n) by a chain of wgmma on float8, 32 of k each.
 
     The products of one instruction and the sum so far are aligned to the greatest exponent (of a product: the sum of its operands'), lose
-    what lies more than 13 bits below it, and are added exactly. Found from what an H200 made of 20,020 sums of each type: all agree.
+    what lies more than 13 bits below it, and are added exactly; the sum, whose exponent may be greater, then loses what lies 13 bits below
+    its own. Found from what an H200 made of 24,116 sums of each type: all agree.
     """
 
     def exponent(x: Array) -> Array:
         return np.where(x == 0, -1000, np.frexp(x)[1] - 1)
 
+    def power(top: Array) -> Array:
+        return np.exp2(13.0 - np.where(top < -500, 0, top))
+
     total = np.zeros((a.shape[0], b.shape[1]))
     for k in range(0, a.shape[1], 32):
         left, right = a[:, k : k + 32, None], b[None, k : k + 32, :]
         top = np.maximum((exponent(left) + exponent(right)).max(1), exponent(total))
-        scale = np.exp2(13.0 - np.where(top < -500, 0, top))
+        scale = power(top)
         total = (np.trunc(left * right * scale[:, None]).sum(1) + np.trunc(total * scale)) / scale
+        scale = power(exponent(total))
+        total = np.trunc(total * scale) / scale
     return total
 
 

@@ -17,7 +17,9 @@
 //   Store: either operator()<V>(batch, row, col, const float (&acc)[V]), which stores by itself; or, if the results are one dense matrix of 16-bit elements, a functor with
 //     `using result = half_t` and operator()<V>(batch, row, col, const float (&acc)[V], float (&out)[V]): these are rounded and go to memory by the copy engine, through map_d
 //          (also: `static constexpr bool enters = true` and enter(batch, row, across): called once for a row on a copy of the functor, before the product,
-//          by the `across` lanes that share the row; what it has loaded is there when the results are)
+//          by the `across` lanes that share the row; what it has loaded is there when the results are. `static constexpr int moments_of = 32` and
+//          moments(batch, row, col, mean, squares): called for 32 neighbouring results, from column `col` on, with their mean, as they are rounded, and the
+//          sum of their squared differences from it; BN and N are multiples of 32)
 //          Such a functor may have `using staged = half_t` and take another matrix of 16-bit elements (a residual) before `out`, const float (&staged)[V]: the copy engine brings it
 //          through map_s at a tile's start to where the tile will be staged for its store. The tile has to be `staged`
 #pragma once
@@ -178,6 +180,19 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
         }
         packed[j][h] = pack<R>(y[0], y[1]);
       }
+    if constexpr (StoreMoments<Store>::of > 0)  // of 32 columns, which lie inside or outside; four lanes share a row
+      AITC_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int h = i % 2, half = i / 2, at = row + r + 8 * h, column = col + half * 32;
+        float kept[8], mean = 0, squares = 0;
+        AITC_UNROLL
+        for (int e = 0; e < 8; ++e) kept[e] = convert<float>(R{uint16_t(packed[half * 4 + e / 2][h] >> e % 2 * 16)}), mean += kept[e];
+        mean = RowQuad<1>{}.sum(mean) / 32;
+        AITC_UNROLL
+        for (int e = 0; e < 8; ++e) squares += (kept[e] - mean) * (kept[e] - mean);
+        squares = RowQuad<1>{}.sum(squares);
+        if (t == 0 && at < M && column < N) stores.at(first + h).moments(batch, at, column, mean, squares);
+      }
     if (!staged && lane == 0) bulk_wait_read<1>();  // the store before the last has read this half of the patch
     warp_barrier();
     const int target = lane % 16, unit = lane / 16;  // the row this lane addresses, and which of two 16-byte units
@@ -219,6 +234,7 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
   constexpr int Cluster = Tile::cluster, ClusterM = Tile::cluster_m, ClusterN = Tile::cluster_n;
   constexpr bool returns = StoreResult<Store>::returns, staged = StoreStaged<Store>::staged;
   static_assert(staged == Tile::staged, "a staged operand needs a staged tile");
+  static_assert(StoreMoments<Store>::of == 0 || (returns && StoreMoments<Store>::of == 32 && BN % 32 == 0 && static_multiple<Shape, 32>), "the moments of 32 columns");
   constexpr bool inside = static_multiple<Shape, 64> && BN % 64 == 0, exact = static_multiple<Shape, Store::width>;
   const uint32_t tiles_a = to_shared(shared_memory());        // [Stages][BM][64], swizzled
   const uint32_t tiles_b = tiles_a + Stages * Tile::bytes_a;  // [Stages][BN][64]
