@@ -1,10 +1,12 @@
-"""ONNX's official node tests: loading them, and comparing outputs as ONNX's own runner does."""
+"""ONNX's official tests, of nodes and of small models: loading them, and comparing outputs as ONNX's own runner does."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,43 @@ def cases() -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {case.name: case for case in load_model_tests(kind="node")}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTest:
+    """As ONNX's own ``TestCase`` of a node, which holds its model and data."""
+
+    name: str
+    model: onnx.ModelProto
+    data_sets: list[tuple[list[Any], list[Any]]]
+    rtol: float
+    atol: float
+
+
+@lru_cache(maxsize=1)
+def small_models() -> dict[str, ModelTest]:
+    """ONNX's tests of small models (simple, pytorch-converted, pytorch-operator), by name."""
+    from onnx.backend.test.loader import load_model_tests
+
+    found = {}
+    for kind in ("simple", "pytorch-converted", "pytorch-operator"):
+        for case in load_model_tests(kind=kind):
+            folder = Path(str(case.model_dir))
+            model = onnx.load(folder / "model.onnx")
+            sets = [
+                tuple([_value(d / f"{of}_{n}.pb", v) for n, v in enumerate(values) if (d / f"{of}_{n}.pb").exists()]
+                      for of, values in (("input", model.graph.input), ("output", model.graph.output)))
+                for d in sorted(folder.glob("test_data_set_*"))
+            ]  # fmt: skip
+            assert case.name not in found
+            found[case.name] = ModelTest(case.name, model, sets, case.rtol, case.atol)
+    return found
+
+
+def _value(path: Path, of: onnx.ValueInfoProto) -> Any:
+    if of.type.WhichOneof("value") == "sequence_type":
+        return onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(path.read_bytes()))
+    return onnx.TensorProto.FromString(path.read_bytes())
 
 
 def tolerances(case: Any) -> tuple[float, float]:

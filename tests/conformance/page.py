@@ -64,6 +64,7 @@ def _runs(table: Table) -> str:
 
 OUTCOMES = "how | passed | refused | random | failed | not run | device | date | commit"
 SUITES = {
+    "models": "ONNX's small models (simple, pytorch-converted, pytorch-operator)",
     "cases": "cases of our own (tests/conformance/cases)",
     "constant": "node tests with their inputs as constants",
     "symbolic": "node tests with their sizes as symbols",

@@ -1,4 +1,4 @@
-"""What ``on_device.py`` runs: ONNX's node tests, each in its other forms (variants.py), and our own cases (``cases/``)."""
+"""What ``on_device.py`` runs: ONNX's tests of nodes and of small models, the former in other forms too (variants.py), and our own cases (``cases/``)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from conformance import cases as families
 from conformance.lists import reasons
-from conformance.node_tests import cases
+from conformance.node_tests import cases, small_models
 from conformance.variants import VARIANTS
 
-SUITES = ("node", "cases", *VARIANTS)
+SUITES = ("node", "models", "cases", *VARIANTS)
 FAMILIES = tuple(sorted(m.name for m in pkgutil.iter_modules(families.__path__) if m.name != "case"))
 # a form with symbols may be refused: an operator needs to know a size, and says so
 UNKNOWN_SIZE = ("I04", "I05", "I09", "S01", "S02")
@@ -47,6 +47,8 @@ def names(suite: str) -> list[str]:
     """The tests of a suite. Forms of node tests leave out what is refused or random, and functions that are already spelled out."""
     if suite == "node":
         return sorted(cases())
+    if suite == "models":
+        return sorted(small_models())
     if suite == "cases":
         return list(_own())
     left_out = {*reasons("refused"), *reasons("random")}
@@ -57,6 +59,8 @@ def member(suite: str, name: str) -> Member:
     """One test; KeyError if the suite has none of that name."""
     if suite == "cases":
         return _own()[name]
+    if suite == "models":
+        return Member(small_models()[name], {}, "model")
     case = cases()[name]
     return Member(case if suite == "node" else VARIANTS[suite](case), {}, "model")
 
@@ -65,4 +69,6 @@ def refusal_is_right(suite: str, name: str, said: str) -> bool:
     """Whether a test may be refused with these words, which begin with the error's code."""
     if suite == "node":
         return name in reasons("refused")
+    if suite == "models":
+        return name in reasons("refused", "models.toml")
     return suite == "symbolic" and (said.startswith(UNKNOWN_SIZE) or (name in UNEQUAL and said.startswith("R02")))
