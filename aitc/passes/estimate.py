@@ -15,6 +15,7 @@ from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import Kind
 
 PEAK = 16.0  # the largest of a value's elements, in root mean squares
+_SAMPLE = 1 << 18  # elements of a constant that are looked at, about
 _MASK = -1e4  # numbers below it exclude what they are added to
 _ONE = frozenset({"Tanh", "Erf", "Sin", "Cos", "Softsign", "Atan", "Asin", "Acos", "Exp", "LayerNormalization"})
 _GATES = frozenset({"Sigmoid", "HardSigmoid"})
@@ -29,7 +30,9 @@ def estimated_ranges(graph: Graph) -> dict[str, float]:
     norms: dict[int, float] = {}
     found: dict[str, float] = {}
     for node in graph.nodes:
-        given = [(v, _size(v, sizes)) for v in node.inputs if v is not None and v.type.dtype.is_float]
+        weighs = node.op.name in _PRODUCTS  # by the norm of its weights, not by their largest
+        read = [v for v in node.inputs if v is not None and v.type.dtype.is_float]
+        given = [(v, 1.0 if weighs and v.const is not None else _size(v, sizes)) for v in read]
         size = min(_result(node, given, norms), 1e30)
         stream = found.get(node.input.name) == math.inf if node.op.kind is Kind.VIEW else _is_stream(node)
         for v in node.outputs:
@@ -42,8 +45,8 @@ def estimated_ranges(graph: Graph) -> dict[str, float]:
 def _size(v: Value, sizes: dict[Value, float]) -> float:
     if v.const is None:
         return sizes.get(v, 1.0)
-    array = v.const
-    if array.size == 0 or array.dtype == object:
+    array = _sample(v.const).astype(np.float32)
+    if array.size == 0:
         return 0.0
     low, high = float(array.min()), float(array.max())
     if not (math.isfinite(low) and math.isfinite(high)) or low < _MASK:
@@ -92,8 +95,9 @@ def _product(node: Node, sizes: list[float], norms: dict[int, float]) -> float:
         if weights is None or operand is None:
             continue
         if id(weights) not in norms:
-            flat = weights.const.reshape(-1) if weights.const is not None else np.zeros(0)
-            norms[id(weights)] = float(np.sqrt(abs(np.dot(flat, flat)))) if flat.dtype.kind == "f" else math.sqrt(flat.size)
+            assert weights.const is not None
+            sample = _sample(weights.const).astype(np.float32).reshape(-1)
+            norms[id(weights)] = math.sqrt(float(np.dot(sample, sample)) * weights.const.size / max(1, sample.size))
         if node.op.name == "MatMul":
             outputs = product((*operand.shape[:-2], operand.shape[-1 if at else -2]))
         else:
@@ -101,6 +105,13 @@ def _product(node: Node, sizes: list[float], norms: dict[int, float]) -> float:
         return sizes[1 - at] * norms[id(weights)] / math.sqrt(max(1, hint(outputs)))
     terms = node.input.shape[-1] if node.op.name == "MatMul" else product(node.inputs[1].shape[1:])  # type: ignore[union-attr]
     return sizes[0] * sizes[1] * math.sqrt(max(1, hint(terms)))
+
+
+def _sample(array: np.ndarray) -> np.ndarray:
+    """``array``, or evenly spaced rows of it where it is large: the norm of a part tells that of the whole."""
+    if array.size <= _SAMPLE:
+        return array.reshape(-1)
+    return array[:: min(array.size // _SAMPLE, array.shape[0])]
 
 
 def _weights(v: Value | None) -> Value | None:

@@ -155,17 +155,23 @@ def _outer_product(node: Node) -> bool:
 
 def _unfit(array: np.ndarray, narrow: DType) -> bool:
     """Whether narrowing loses what a constant is for: it overflows, or a single number vanishes (an epsilon)."""
-    if array.size == 0 or array.dtype == object or narrow.name != "f16":
+    if array.size == 0 or array.dtype == object or narrow.name != "f16" or array.dtype.itemsize <= narrow.bytes:
         return False
-    finite = array[np.isfinite(array)] if array.size > 1 else array.reshape(-1)
-    if finite.size == 0:
-        return False
-    least, greatest = float(np.min(finite)), float(np.max(finite))
+    least, greatest = _extremes(array)
     if greatest > 65504 and np.isfinite(greatest):
         return True
-    if -np.inf < least < -65504 and (array.size == 1 or np.any(finite[finite < -65504] > _MASK * 10)):
+    if -np.inf < least < -65504 and (array.size == 1 or bool(np.any(array[array < -65504] > _MASK * 10))):
         return True
     return array.size == 1 and 0 < abs(greatest) < 6.2e-5
+
+
+def _extremes(array: np.ndarray) -> tuple[float, float]:
+    """The least and the greatest finite element; of a single number, and where none is finite, itself."""
+    least, greatest = float(array.min()), float(array.max())
+    if array.size > 1 and not (np.isfinite(least) and np.isfinite(greatest)):
+        finite = array[np.isfinite(array)]
+        return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    return least, greatest
 
 
 def overflows(array: np.ndarray | None, narrow: DType) -> bool:
@@ -173,4 +179,5 @@ def overflows(array: np.ndarray | None, narrow: DType) -> bool:
     if array is None or array.dtype == object or array.size == 0 or array.dtype.itemsize <= narrow.bytes:
         return False
     limit = float(ml_dtypes.finfo(narrow.numpy).max)
-    return bool(np.any(np.isfinite(array) & (np.abs(array) > limit)))
+    least, greatest = _extremes(array)
+    return any(np.isfinite(x) and abs(x) > limit for x in (least, greatest))

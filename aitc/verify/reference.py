@@ -181,66 +181,48 @@ def largest_magnitudes(
     """The largest finite magnitude of each named float32 value of the main graph; 0 where nothing is finite, none where
     there are no elements.
 
-    Least, greatest and sum of each value are the only outputs, so that onnxruntime frees the values as it goes. Where a sum is
-    not finite, a second run leaves infinities and NaNs out. External data in ``folder`` are mapped, not read. ``model`` is
-    changed. Raises NoReference where onnxruntime cannot do it.
+    These are the only outputs, computed right behind the nodes that make the values, so that onnxruntime frees the values as it
+    goes. External data in ``folder`` are mapped, not read. ``model`` is changed. Raises NoReference where onnxruntime cannot do it.
     """
     if _has_bfloat16(model):
         raise NoReference("onnxruntime has no bfloat16")
-    kept = []
-    for node in model.graph.node:
-        kept.append(onnx.NodeProto())
-        kept[-1].CopyFrom(node)
-    for name, number in (("infinity", np.inf), ("nothing", 0.0)):
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(number), f"{_PROBE}-{name}"))
-    found = _run_probes(model, folder, kept, _EXTREMES, names, feeds)
-    largest = {n: max(abs(low), abs(high)) for n, (low, high, total) in found.items() if np.isfinite(total)}
-    rest = [n for n in names if n not in largest]
-    if rest:
-        largest |= {n: top for n, (top,) in _run_probes(model, folder, kept, _FINITE, rest, feeds).items()}
-    return {n: float(largest[n]) for n in names if np.isfinite(largest[n])}  # of no elements the least is infinite
-
-
-# Chains of (operator, inputs) on a value "": each makes one output. Operators of opset 9 at the most, of any later opset.
-_EXTREMES = ((("ReduceMin", ("",)),), (("ReduceMax", ("",)),), (("ReduceSum", ("",)),))
-_FINITE = ((("Abs", ("",)), ("Less", ("a0", "infinity")), ("Where", ("a1", "a0", "nothing")), ("ReduceMax", ("a2",))),)
-_PROBE = "aitc-probe"
-_Chains = tuple[tuple[tuple[str, tuple[str, ...]], ...], ...]
-
-
-def _run_probes(
-    model: onnx.ModelProto, folder: Path | None, nodes: Sequence[onnx.NodeProto], chains: _Chains,
-    names: Sequence[str], feeds: Mapping[str, np.ndarray],
-) -> dict[str, tuple[np.float32, ...]]:  # fmt: skip
-    """What each chain makes of each value, computed right behind the node that makes the value."""
     graph = model.graph
+    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in graph.node]
     del graph.node[:]
     del graph.output[:]
-    wanted, outputs = set(names), []
+    for name, number in (("infinity", np.inf), ("nothing", 0.0)):
+        graph.initializer.append(onnx.numpy_helper.from_array(np.float32(number), f"{_PROBE}-{name}"))
+    wanted, values = set(names), []
     for node in nodes:
         graph.node.append(node)
         for value in wanted.intersection(node.output):
-            for i, chain in enumerate(chains):
-                made = [f"{_PROBE}/{value}/{i}/a{j}" for j in range(len(chain))]
-                own = {"": value, **{f"a{j}": name for j, name in enumerate(made)}}
-                for (op, inputs), output in zip(chain, made):
-                    reads = [own.get(n, f"{_PROBE}-{n}") for n in inputs]
-                    graph.node.append(onnx.helper.make_node(op, reads, [output]))
-                    if op.startswith("Reduce"):
-                        graph.node[-1].attribute.append(onnx.helper.make_attribute("keepdims", 0))
-                outputs.append((value, made[-1]))
-    graph.output.extend(onnx.ValueInfoProto(name=output) for _, output in outputs)
+            own = {"": value, **{step: f"{_PROBE}/{value}/{step}" for step, _, _ in _LARGEST}}
+            for step, op, reads in _LARGEST:
+                graph.node.append(onnx.helper.make_node(op, [own.get(n, f"{_PROBE}-{n}") for n in reads], [own[step]]))
+            graph.node[-1].attribute.append(onnx.helper.make_attribute("keepdims", 0))
+            values.append(value)
+    outputs = [f"{_PROBE}/{value}/{_LARGEST[-1][0]}" for value in values]
+    graph.output.extend(onnx.ValueInfoProto(name=output) for output in outputs)
     try:
-        session = _open(model.SerializeToString(), folder)
-        results = _run(session, [output for _, output in outputs], feeds)
+        data = model.SerializeToString()
+        model.Clear()  # the weights are in the bytes
+        results = _run(_open(data, folder), outputs, feeds)
     except NoReference:
         raise
     except Exception as error:
         raise NoReference(f"onnxruntime: {_first_line(error)}") from error
-    found: dict[str, tuple[np.float32, ...]] = {}
-    for (value, _), result in zip(outputs, results):
-        found[value] = (*found.get(value, ()), result)
-    return found
+    # of no elements the largest is infinite
+    return {n: float(largest) for n, largest in zip(values, results) if np.isfinite(largest)}
+
+
+_PROBE = "aitc-probe"
+# What follows a value "": steps (name, operator, inputs), the last one a reduction. No operator is newer than opset 9.
+_LARGEST = (
+    ("size", "Abs", ("",)),
+    ("finite", "Less", ("size", "infinity")),  # no NaN is
+    ("counted", "Where", ("finite", "size", "nothing")),
+    ("largest", "ReduceMax", ("counted",)),
+)
 
 
 def load_structure(model: str | Path | bytes) -> onnx.ModelProto:
