@@ -46,6 +46,24 @@ def test_independent_products_share_a_launch_on_amd(tmp_path: Path) -> None:
     assert result.verification.status == "passed", result.verification
 
 
+def test_kinds_of_products_on_amd(tmp_path: Path) -> None:
+    """Results stored in another order, two products joined by a gate (no launch of its own), few results of a deep contraction: its waves divide the depth."""
+    model, f16 = Model(), TensorProto.FLOAT16
+    heads = model.op("MatMul", model.input(f16, 2, 50, 64), model.weight(f16, 64, 96), keep=False)
+    heads = model.op("Reshape", heads, model.constant(np.array([2, 50, 4, 24])), keep=False)
+    model.op("Transpose", heads, perm=[0, 2, 1, 3])
+    x = model.input(f16, 70, 64)
+    gate, up = (model.op("MatMul", x, model.weight(f16, 64, 80), keep=False) for _ in range(2))
+    model.op("Mul", model.op("Mul", gate, model.op("Sigmoid", gate, keep=False), keep=False), up)
+    model.op("MatMul", model.input(f16, 16, 2048), model.weight(f16, 2048, 32))
+    options = pipeline.Options(targets=("mi250",), name="kinds", output=tmp_path / "out", emulate=True, verify="require", jobs=1)
+    result = pipeline.compile(model.proto(), options)
+    assert result.plan is not None and result.verification is not None
+    assert result.verification.status == "passed", result.verification
+    assert {k.kernel for k in result.plan.kernels} <= {"gemm_cdna", "products_cdna"} and len(result.plan.launches) < 4
+    assert any("_k" in k.config for k in result.plan.kernels)
+
+
 def test_movement_search_and_recurrence_on_amd_recorded_as_a_graph(tmp_path: Path) -> None:
     """Gather, where, cast, compare, einsum, resize, pools, top-k, LSTM ...; the second run records a hipGraph, the next ones replay it."""
     model = Model()
