@@ -216,14 +216,18 @@ def main() -> int:
     bad: list[Row] = []
     print(f"{len(rows)} rows are kept, {len(wanted)} to come", flush=True)
 
+    def write() -> None:
+        if given.json:
+            record.write(given.json.stem, rows, names, given.json.parent)
+
     def say(row: Row) -> None:
         row["commit"] = commit
         rows.append(row)
         bad.extend([row] if row["status"] != "passed" else [])
         print(line(row), flush=True)
-        if given.json:
-            record.write(given.json.stem, rows, names, given.json.parent)
+        write()
 
+    write()
     left = Work(wanted, given.jobs, given.seconds, say).run() if wanted else 0
     print(f"{len(rows) - len(bad)} passed, {len(bad)} failed, {left} not begun")
     return 1 if bad else 0
