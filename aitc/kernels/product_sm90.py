@@ -42,7 +42,7 @@ def product_configs(dtype: str, dense: bool, staged: bool, rows: int | None, tar
     """Tiles and splits that fit; ``dense``, ``staged``: see product_sm90.h; ``rows``: of A, where their number is known and its rows are contiguous."""
     splits = [replace(c, rows=-(-rows // 8) * 8) if rows is not None and rows < c.BM else c for c in sm90.SPLITS]
     tiles: Sequence[sm90.Sm90Tile] = (*sm90.TILES, *(sm90.DENSE_TILES if dense else ()))
-    if not dense:  # the widest epilogue, 64-bit addresses for each element that it stores, would spill registers
+    if not dense or staged:  # an epilogue that computes addresses, or reads another operand, would spill registers of the widest tiles
         tiles = [t for t in tiles if not (t.ping_pong and t.BN > 128)]
     if sm90.elem_bytes(dtype) == 1:  # the sums of a K-block are registers of their own
         tiles = [t for t in tiles if (t.BM if t.ping_pong else t.BM // t.groups) * t.BN <= (4096 if t.groups == 3 else 8192)]

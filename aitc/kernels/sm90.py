@@ -112,7 +112,8 @@ def _deepest(BM: int, widths: Sequence[int], ping_pong: bool = False) -> tuple[S
 
 DENSE_TILES = (
     *_deepest(64, (80, 96, 112)), *_deepest(128, (80, 96, 112, 144, 160, 168, 176, 208, 240)), *_deepest(128, (96, 112, 144, 160, 176), True),
-    *_deepest(192, (96, 160, 192)), *_deepest(256, (96,)), Sm90Tile(192, 192, 3, 1, 2),
+    *_deepest(192, (96, 160, 192)), *_deepest(256, (96,)), Sm90Tile(192, 192, 3, 1, 2), Sm90Tile(64, 80, 11, 2), Sm90Tile(64, 96, 10, 2),
+    Sm90Tile(64, 112, 9, 2), Sm90Tile(64, 80, 11, 1, 2), Sm90Tile(64, 96, 10, 1, 2),
 )  # fmt: skip
 """Only where the copy engine stores: widths that 64 does not divide write some columns twice. So that the tiles of a product come close to whole waves."""
 SPLITS = (

@@ -259,7 +259,7 @@ def cases() -> Iterator[Problem]:
                     yield gemm(f"gemm_sm90 {dtype} {tag} A {a_major} B {b_major}", t, 136, 152, 104, dtype, (a_major, b_major), pad=8, units=2)
             yield gemm(f"gemm_sm90 {dtype} {tag} batch", t, 72, 80, 136, dtype, ("K", "N"), batch=3, units=2)
             yield gemm(f"gemm_sm90 {dtype} {tag} shared B", t, 72, 80, 136, dtype, batch=3, shared_b=True, units=2)
-    for t in (Sm90Tile(128, 128, 3, staged=True), Sm90Tile(128, 192, 3, 2, 1, True, True), Sm90Tile(64, 64, 4, staged=True), Sm90Tile(128, 160, 3, staged=True),
+    for t in (Sm90Tile(128, 128, 3, staged=True), Sm90Tile(128, 128, 3, 2, 1, True, True), Sm90Tile(64, 64, 4, staged=True), Sm90Tile(128, 160, 3, staged=True),
               Sm90Tile(192, 192, 3, staged=True), Sm90Tile(128, 80, 4, staged=True)):
         tag = f"staged {t.BM}x{t.BN}{'p' if t.ping_pong else ''}"
         yield gemm(f"gemm_sm90 {tag} tails", t, t.BM * 2 + 9, t.BN + 24, 200, units=2 * t.cluster)

@@ -136,9 +136,11 @@ def test_floats_are_multiplied_as_tf32_where_that_was_asked_for() -> None:
         assert len(maps) == (2 if precision == "tf32" else 0)
 
 
-def test_results_that_a_functor_stores_get_no_tile_whose_epilogue_spills() -> None:
-    offered = (product_configs(dtype, dense, False, None, H200) for dtype, dense in (("f16", True), ("f16", False), ("f32", False)))
-    assert [any(getattr(c, "ping_pong", False) and c.BN > 128 for c in configs) for configs in offered] == [True, False, False]
+@pytest.mark.parametrize(
+    ("dtype", "dense", "staged", "wide"), [("f16", True, False, True), ("f16", True, True, False), ("f16", False, False, False), ("f32", False, False, False)]
+)
+def test_no_tile_whose_epilogue_spills_is_offered(dtype: str, dense: bool, staged: bool, wide: bool) -> None:
+    assert any(getattr(c, "ping_pong", False) and c.BN > 128 for c in product_configs(dtype, dense, staged, None, H200)) == wide
 
 
 def test_sizes_that_are_typically_nothing_have_a_time() -> None:

@@ -121,6 +121,12 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
       const int band = warp * 2 + h;  // rows m + 8 * band ...
       if (m + band * 8 >= M) continue;
       const uint32_t own = parts + uint32_t(((rank * Bands + band % Bands) * (BN / 8) * 32 + lane) * 8);
+      if (band / Bands == rank) {  // not over the network of the cluster
+        char* const here = shared_memory() + (own - tiles_a);
+        AITC_UNROLL
+        for (int j = 0; j < BN / 8; ++j) aitc::store<2>(reinterpret_cast<float*>(here + j * 256), Vec<float, 2>{acc[0][4 * j + 2 * h], acc[0][4 * j + 2 * h + 1]});
+        continue;
+      }
       const uint32_t to = peer_address(own, uint32_t(band / Bands));
       AITC_UNROLL
       for (int j = 0; j < BN / 8; ++j) store_peer(to + j * 256, float2{acc[0][4 * j + 2 * h], acc[0][4 * j + 2 * h + 1]});
