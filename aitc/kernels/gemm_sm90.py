@@ -21,14 +21,16 @@ from aitc.targets.target import Target
 @dataclass(frozen=True, slots=True)
 class Sm90Problem(MatMulProblem):
     """``dense``: the results are one matrix that the copy engine can store; ``staged``: a matrix as large is read by the epilogue;
-    ``moments``: those of the rows' parts are stored too, which a split can."""
+    ``moments``: those of the rows' parts are stored too, by a split or beside what the copy engine stores; ``merges``: the epilogue applies
+    statistics of its rows."""
 
     dense: bool = True
     staged: bool = False
     moments: bool = False
+    merges: bool = False
 
     def __str__(self) -> str:
-        flags = (n for n in ("dense", "staged", "moments") if getattr(self, n))
+        flags = (n for n in ("dense", "staged", "moments", "merges") if getattr(self, n))
         return " ".join((MatMulProblem.__str__(self), *flags))
 
 
@@ -95,7 +97,8 @@ class GemmSm90(ProductSm90):
             return k.No("only operands of 16 bits may be contiguous along rows or columns")
         values = {f: getattr(base, f) for f in MatMulProblem.__dataclass_fields__}
         dense, staged = dense_output(group, form, storage), residual(group, form, storage)
-        return Sm90Problem(**values, dense=dense is not None, staged=staged is not None, moments=described_by(group) is not None)
+        moments, merges = described_by(group)[0] is not None, any(n.op.name == "MergedMoments" for n in group.nodes)
+        return Sm90Problem(**values, dense=dense is not None, staged=staged is not None, moments=moments, merges=merges)
 
     def configs(self, problem: Sm90Problem, target: Target) -> Sequence[Config]:
         columns = problem.constant or problem.b == "K"  # of B, contiguous along K
@@ -106,8 +109,11 @@ class GemmSm90(ProductSm90):
 
         rows = problem.M if isinstance(problem.M, int) and problem.a == "K" else None
         found = product_configs(problem.dtype, problem.dense, problem.staged, rows, target)
-        described = (c for c in found if isinstance(c, sm90.Sm90Split) and c.BN % self.moments == 0) if problem.moments else found
-        return [c for c in described if fits(c)]
+        if problem.moments:
+            found = [c for c in found if c.BN % self.moments == 0 and (problem.dense or isinstance(c, sm90.Sm90Split))]
+        if problem.merges:  # a row's statistics wait in registers, which the widest tiles do not have left
+            found = [c for c in found if isinstance(c, sm90.Sm90Split) or not c.ping_pong or c.BN < 192]
+        return [c for c in found if fits(c)]
 
     def extent(self, problem: Sm90Problem) -> sm90.Extent:
         batch, M, N, K = sm90.hinted(problem.batch, problem.M, problem.N, problem.K)

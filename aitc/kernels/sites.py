@@ -51,10 +51,8 @@ def store_functor(
     """
     assert group.anchor is not None
     start = start or group.anchor.output
-    described = described_by(group)
-    if described is not None:
-        group = replace(group, outputs=tuple(o for o in group.outputs if o is not described.output))
-        element += ", float (&kept)[V]"
+    described, group = described_by(group)
+    element += ", float (&kept)[V]" if described is not None else ""
     outputs = output_indices(group, start, index)
     assert outputs is not None, f"no place for the outputs of {group.describe()}"
     c_type = start.type.dtype.compute_c
@@ -65,7 +63,7 @@ def store_functor(
         builder = FunctorBuilder(group.inside, coords[-1], width, trial, storage, {start: (index, acc)}, rows=rows)
         for o, at in outputs.items():
             builder.store(o, at, builder.value(o, at))
-        aliases, methods = _moments_method(builder, described, spread_indices(group.nodes, start, index), signature) if described else ((), ())
+        aliases, methods = _moments_method(builder, described, spread_indices(group.nodes, start, index), signature, True) if described else ((), ())
         text = finish(builder, name, comment, signature, element.format(type=c_type), aliases, methods)
         return sum(mode == "element" for _, _, mode in builder.reads), trial, text
 
@@ -83,16 +81,20 @@ def store_functor(
     return best[2]
 
 
-def described_by(group: Group) -> Node | None:
-    """The Moments among the nodes of an anchor's group: its kernel stores them beside the results."""
-    return next((n for n in group.nodes if n.op.name == "Moments" and n is not group.anchor), None)
+def described_by(group: Group) -> tuple[Node | None, Group]:
+    """The Moments among the nodes of a group, which its kernel stores beside the results; and the group with the results alone."""
+    node = next((n for n in group.nodes if n.op.name == "Moments"), None)
+    return node, group if node is None else replace(group, outputs=tuple(o for o in group.outputs if o is not node.output))
 
 
-def _moments_method(builder: FunctorBuilder, node: Node, known: Mapping[Value, Index], signature: str) -> tuple[tuple[str, ...], tuple[tuple[Line, ...], ...]]:
-    """Gives what ``node`` describes back as it is stored, since that is what will be read; (aliases, methods) of a functor that stores its moments."""
+def _moments_method(
+    builder: FunctorBuilder, node: Node, known: Mapping[Value, Index], signature: str, keep: bool
+) -> tuple[tuple[str, ...], tuple[tuple[Line, ...], ...]]:
+    """(aliases, methods) of a functor that stores the moments of ``node``; with ``keep`` it gives back what they describe, rounded as it is stored."""
     x, at, part = node.input, known[node.input], node.attrs.part
-    ref = builder.value(x, at)
-    builder.emit(f"kept[j] = {converted(stored(ref.text, x.type.dtype), x.type.dtype)};", False)
+    if keep:
+        ref = builder.value(x, at)
+        builder.emit(f"kept[j] = {converted(stored(ref.text, x.type.dtype), x.type.dtype)};", False)
     place = builder.storage(node.output)
     pointer = builder.parameters.pointer(place.root, const=False)
     builder.used[pointer] = None
@@ -106,10 +108,13 @@ def dense_result(
     group: Group, start: Value, index: Index, coords: Sequence[Symbol], storage: StorageOf
 ) -> "Matrix | None":
     """The one output of the group as a matrix of 16-bit elements over the last two of ``coords`` that the copy engine can store; None if it is no such."""
+    described, group = described_by(group)
     outputs = output_indices(group, start, index)
     if outputs is None or len(outputs) != 1:
         return None
     ((o, at),) = outputs.items()
+    if described is not None and described.input is not o:
+        return None
     s = storage(o)
     if o.type.dtype.name not in ("f16", "bf16"):
         return None
@@ -150,18 +155,20 @@ def result_functor(
 
     ``staged``: an operand (from ``staged_operand``) that the kernel brings itself. ``rows``: what it calls ``enter`` with.
     """
+    described, group = described_by(group)
     outputs = output_indices(group, start, index)
     assert outputs is not None and len(outputs) == 1
     ((o, at),) = outputs.items()
     builder = _StagedBuilder(group.inside, coords[-1], 2, parameters, storage, {start: (index, "acc[j]")}, rows=rows)
-    aliases = [f"using result = {o.type.dtype.c};"]
+    more, methods = _moments_method(builder, described, spread_indices(group.nodes, start, index), signature, False) if described else ((), ())
+    aliases = [f"using result = {o.type.dtype.c};", *more]
     if staged is not None:
         builder.root, builder.offset = staged.root, staged.rest + staged.stride_row * _coordinate(coords[-2]) + _coordinate(coords[-1])
         aliases.append(f"using staged = {staged.root.type.dtype.c};")
     ref = builder.value(o, at)
     builder.emit(f"out[j] = {ref.text};", False)
     extra = ", const float (&staged)[V]" if staged is not None else ""
-    return finish(builder, name, comment, signature, f"const float (&acc)[V]{extra}, float (&out)[V]", tuple(aliases))
+    return finish(builder, name, comment, signature, f"const float (&acc)[V]{extra}, float (&out)[V]", tuple(aliases), methods)
 
 
 def _coordinate(s: Symbol) -> Dim:
@@ -170,7 +177,7 @@ def _coordinate(s: Symbol) -> Dim:
 
 def staged_operand(group: Group, start: Value, index: Index, coords: Sequence[Symbol], storage: StorageOf) -> Matrix | None:
     """A matrix of 16-bit elements, as large as the results, that the tail reads and the copy engine can bring; None if there is none."""
-    outputs = output_indices(group, start, index)
+    outputs = output_indices(described_by(group)[1], start, index)
     if outputs is None or len(outputs) != 1:
         return None
     ((o, at),) = outputs.items()

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from aitc.ir.builder import Builder
+from aitc.ir.dim import hint, product
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import Kind
 from aitc.kernels.functor import StorageOf
@@ -23,6 +25,9 @@ from aitc.targets.target import Target
 
 LONGEST = 2048  # elements of a row: whoever applies the statistics merges all of its parts
 READER_US = 0.15  # of a product that merges the parts of its rows, or makes them
+DESCRIBE_OPS, APPLY_OPS, ADD_OPS = 10, 3, 4  # instructions for an element of what is described, of a product that applies statistics, of a residual
+WAVE_US, WAVE_ELEMS = 0.5, 128 * 160  # of a product beyond its first wave of tiles: merging waits for memory while the tensor cores do; results of a tile
+LEAST_US = 0.4  # to be gained by a norm that is taken apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def _match(graph: Graph, node: Node, storage: StorageOf, target: Target) -> _Nor
     if len(addends) > 1:
         return "several epilogues would compute it again"
     norm = _Norm(node, source, kernel.moments, scale, bias, result, products, addends)
-    return norm if _gain_us(norm, kernel, storage, target) > 0 else "a launch of its own costs less than what its neighbours would lose"
+    return norm if _gain_us(norm, kernel, storage, target) > LEAST_US else "a launch of its own costs less than what its neighbours would lose"
 
 
 def _product_of(graph: Graph, x: Value) -> Node | None:
@@ -138,17 +143,33 @@ def _no_reader(graph: Graph, node: Node, result: Value, storage: StorageOf, targ
 
 
 def _gain_us(norm: _Norm, kernel: Kernel, storage: StorageOf, target: Target) -> float:
-    """Microseconds saved: the norm's launch, less what a product that stores statistics is slower, and what merging them takes."""
+    """Microseconds saved: the norm's launch, less what its neighbours' epilogues take for it, and what they lose where fewer configurations can."""
     tail = [n for n in (norm.scale, norm.bias) if n is not None]
     own = KERNELS["normalize"]
     problem = own.accepts(make_group([norm.node, *tail], norm.node, set()), storage, target)
-    product = kernel.accepts(make_group([norm.source], norm.source, set()), storage, target)
-    assert not isinstance(problem, No) and not isinstance(product, No)
-    launch = min(own.score_us(problem, c, target) for c in own.configs(problem, target))
-    best = min(kernel.score_us(product, c, target) for c in kernel.configs(product, target))
-    described = replace(product, moments=True)
-    with_moments = min((kernel.score_us(described, c, target) for c in kernel.configs(described, target)), default=float("inf"))
-    return launch - (with_moments - best) - READER_US * (1 + len(norm.products) + len(norm.addends))
+    assert not isinstance(problem, No)
+    us = min(own.score_us(problem, c, target) for c in own.configs(problem, target))
+    us -= _lost_us(norm.source, kernel, storage, target, moments=True)
+    elems = hint(product(norm.node.output.shape))
+    ops = elems * (DESCRIBE_OPS + ADD_OPS * len(norm.addends))
+    for node in norm.products:
+        us -= _lost_us(node, kernel, storage, target, merges=True)
+        results = hint(product(node.output.shape))
+        ops += results * APPLY_OPS
+        us -= WAVE_US * max(0.0, results / (WAVE_ELEMS * max(target.units, 1)) - 1)
+    rate = target.tflops.get("fp32", 1.0) * 0.5e6  # instructions a microsecond
+    return us - ops / rate - READER_US * (1 + len(norm.products) + len(norm.addends))
+
+
+def _lost_us(node: Node, kernel: Kernel, storage: StorageOf, target: Target, **flags: bool) -> float:
+    """How much slower a product is in the configurations that are left to it with ``flags`` of its problem."""
+    problem = kernel.accepts(make_group([node], node, set()), storage, target)
+    assert not isinstance(problem, No)
+
+    def best(p: Any) -> float:
+        return min((kernel.score_us(p, c, target) for c in kernel.configs(p, target)), default=float("inf"))
+
+    return best(replace(problem, **flags)) - best(problem)
 
 
 def _rewrite(graph: Graph, norm: _Norm) -> list[Node]:
@@ -159,8 +180,8 @@ def _rewrite(graph: Graph, norm: _Norm) -> list[Node]:
     b = Builder(graph, node.locs, place=False)
     parts = b.op("Moments", x, part=norm.part)
     made += b.made
-    for product in norm.products:
-        made += _product(graph, product, x, parts, norm, scale, bias)
+    for reader in norm.products:
+        made += _product(graph, reader, x, parts, norm, scale, bias)
     if norm.addends:
         b = Builder(graph, node.locs, place=False)
         y = b.op("Standardize", x, *_statistics(b, parts, norm))

@@ -1,4 +1,4 @@
-"""Statistics of rows in the epilogues of gemm_sm90.h: a split that stores those of its results' parts, and products that merge and apply those of A's rows."""
+"""Statistics of rows in the epilogues of gemm_sm90.h: products that store those of their results' parts, and products that merge and apply those of A's rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(rows)(const {ct}* a, const {ct}* 
     )  # fmt: skip
 
 
-def described(name: str, tile: SplitTile, M: int, N: int, K: int, dtype: str = "f16", light: bool = False) -> Problem:
+def described(name: str, tile: Sm90Tile | SplitTile, M: int, N: int, K: int, dtype: str = "f16", units: int = 132, light: bool = False) -> Problem:
     """A B + bias of whole numbers that the type holds, so that there is one right result, far from 0, and the moments of its parts."""
     rng = np.random.default_rng(M + N + K)
     if light:
@@ -56,25 +56,30 @@ def described(name: str, tile: SplitTile, M: int, N: int, K: int, dtype: str = "
     else:
         a, b, bias = rng.integers(-1, 2, (M, K)), rng.integers(0, 2, (K, N)), rng.integers(0, 3, N) + (700.0 if dtype == "f16" else 100.0)
     y = rounded(a.astype(np.float64) @ b + bias, dtype)
-    ct = CTYPES[dtype]
+    ct, split = CTYPES[dtype], isinstance(tile, SplitTile)
+    element, tail = ("kept", f"r[j] = convert<{ct}>(x), kept[j] = convert<float>(r[j])") if split else ("out", "out[j] = x")
     store = f"""struct Store {{
   static constexpr int width = 8, moments_of = {PART};
+  {'' if split else f'using result = {ct};'}
   const {ct}* bias;
   {ct}* y;
   float* parts;
   AITC_FN void moments(int, int64_t row, int64_t col, float mean, float squares) const {{
     store<2>(parts + row * {N // PART * 2} + col / {PART} * 2, Vec<float, 2>{{mean, squares}});
   }}
-  template <int V> AITC_FN void operator()(int, int64_t row, int64_t col, const float (&acc)[V], float (&kept)[V]) const {{
+  template <int V> AITC_FN void operator()(int, int64_t row, int64_t col, const float (&acc)[V], float (&{element})[V]) const {{
     const auto b = load<V>(bias + col);
     Vec<{ct}, V> r;
     AITC_UNROLL
-    for (int j = 0; j < V; ++j) r[j] = convert<{ct}>(acc[j] + convert<float>(b[j])), kept[j] = convert<float>(r[j]);
-    store<V>(y + row * {N} + col, r);
+    for (int j = 0; j < V; ++j) {{
+      const float x = acc[j] + convert<float>(b[j]);
+      {tail};
+    }}
+    {f'store<V>(y + row * {N} + col, r);' if split else ''}
   }}
 }};"""
     arguments: list[Input | Output] = [Input(a, dtype), Input(b.T.copy(), dtype), Input(bias, dtype), Output(y, dtype), Output(moments(y), "f32")]
-    return _problem(name, tile, (M, N, K), dtype, store, f"const {ct}* bias, {ct}* y, float* parts", arguments, 3, 3, 132)
+    return _problem(name, tile, (M, N, K), dtype, store, f"const {ct}* bias, {ct}* y, float* parts", arguments, 3, 3, units)
 
 
 def applied(
@@ -129,11 +134,11 @@ def applied(
 FAR = 1e-2
 """A float keeps 24 bits of a sum that is a thousand times what is left of it when the mean is taken out; A's own rounding, of 0.25 in 1000, costs more."""
 SPLITS = (SplitTile(64, 64, 4, 4), SplitTile(64, 32, 4, 2), SplitTile(64, 96, 3, 2), SplitTile(64, 64, 3, 1), SplitTile(128, 64, 3, 2), SplitTile(64, 64, 4, 8))
-TILES = (Sm90Tile(64, 64, 4), Sm90Tile(128, 128, 3), Sm90Tile(128, 192, 3, 2, 1, True), Sm90Tile(256, 128, 3), Sm90Tile(64, 64, 4, staged=True))
+TILES = (Sm90Tile(64, 64, 4), Sm90Tile(128, 128, 3, 2), Sm90Tile(128, 160, 3, 1, 1, True), Sm90Tile(256, 128, 3), Sm90Tile(64, 64, 4, staged=True), Sm90Tile(128, 96, 3))
 
 
 def cases() -> Iterator[Problem]:
-    """Every form of split and tile, at numbers of rows around theirs; an even and an odd number of parts; means of 0, 100 and 1000 deviations."""
+    """Every form of split and tile, at numbers of rows around theirs; several tiles a block; an even and an odd number of parts; means of 0, 100 and 1000 deviations."""
     for n, s in enumerate(SPLITS):
         tag = f"{s.BM}x{s.BN}_{s.split}"
         yield described(f"moments split {tag}", s, s.BM + 9, s.BN * 2 + 32, 200, "bf16" if n == 1 else "f16")
@@ -141,6 +146,8 @@ def cases() -> Iterator[Problem]:
     for t in TILES:
         tag = f"{t.BM}x{t.BN}{'p' if t.ping_pong else ''}{'r' if t.staged else ''}"
         yield applied(f"moments applied {tag}", t, t.BM * 2 + 9, t.BN + 24, 256, units=2 * t.cluster)
+        if not t.staged:
+            yield described(f"moments {tag}", t, t.BM * 2 + 9, t.BN * 2 + 32, 200, units=2 * t.cluster)
     yield described("moments split few rows", SplitTile(64, 64, 4, 2, 16), 11, 96, 136)
     yield applied("moments applied odd parts", SplitTile(64, 64, 4, 2), 20, 72, 96)
     yield applied("moments applied far from 0", Sm90Tile(64, 64, 4), 70, 128, 768, mean=1000.0, tolerance=FAR)
