@@ -83,13 +83,13 @@ def as_array(value: Any) -> Any:
     return value
 
 
-def mismatch(expected: Any, actual: Any, rtol: float, atol: float) -> str | None:
-    """What differs between an expected output and the actual one; None if they agree."""
+def mismatch(expected: Any, actual: Any, rtol: float, atol: float, steps: int = 0) -> str | None:
+    """What differs between an expected output and the actual one; None if they agree. ``steps``: by how many units integers may differ."""
     expected = as_array(expected)
     if isinstance(expected, (list, tuple)):
         if len(expected) != len(actual):
             return f"{len(actual)} elements instead of {len(expected)}"
-        return next((m for e, a in zip(expected, actual) if (m := mismatch(e, a, rtol, atol))), None)
+        return next((m for e, a in zip(expected, actual) if (m := mismatch(e, a, rtol, atol, steps))), None)
     if expected is None:
         return None if actual is None else "a value instead of none"
     expected, actual = np.asarray(expected), np.asarray(actual)
@@ -98,7 +98,7 @@ def mismatch(expected: Any, actual: Any, rtol: float, atol: float) -> str | None
     if expected.dtype != actual.dtype:
         return f"element type {actual.dtype} instead of {expected.dtype}"
     if expected.dtype.kind in "iubO":
-        wrong = expected != actual
+        wrong = np.abs(expected.astype(np.int64) - actual.astype(np.int64)) > steps if steps else expected != actual
         return f"{int(np.sum(wrong))} of {expected.size} elements differ" if np.any(wrong) else None
     if expected.dtype.kind == "c":
         e, a = expected, actual

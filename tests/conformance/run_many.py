@@ -61,7 +61,7 @@ def run_one(library: Path, n: int, case: Any) -> str | None:
                 given = as_arrays(case.model, inputs)
                 results = model(*[given[p.name] for p in model.inputs])
                 for port, expected, actual in zip(model.outputs, outputs, results, strict=True):
-                    difference = mismatch(expected, actual, *tolerances(case))
+                    difference = mismatch(expected, actual, *tolerances(case), getattr(case, "steps", 0))
                     if difference is not None:
                         return f"{port.name}: {difference}"
     except AitcError as e:

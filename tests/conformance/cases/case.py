@@ -29,6 +29,7 @@ class Case:
     rtol: float
     atol: float
     dims: Mapping[str, tuple[int, int]]  # bounds of symbols, where they are not 1 to any
+    steps: int = 0  # by how many units integers may differ
 
 
 def parse(text: str, opset: int = 21, domains: str = "") -> onnx.ModelProto:
