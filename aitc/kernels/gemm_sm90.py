@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aitc.ir.dim import Dim, mul, product
+from aitc.ir.packing import contiguous
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
 from aitc.kernels.functor import Parameters, StorageOf
@@ -34,17 +35,22 @@ class Sm90Problem(MatMulProblem):
         return " ".join((MatMulProblem.__str__(self), *flags))
 
 
-def packed_b(form: MatMulForm) -> np.ndarray | None:
-    """A constant B as (batch or 1, N, K rounded up to 8), K contiguous; None if B is computed, or differs between batches in another way."""
+def constant_b(form: MatMulForm) -> np.ndarray | None:
+    """A constant B as (batch or 1, K, N), as it lies; None if B is computed, or differs between batches in another way."""
     array = constant_array(form.b.value)
     if not isinstance(array, np.ndarray) or not all(isinstance(d, int) for d in (form.K, form.N)):
         return None
     stack = array.reshape(-1, *array.shape[-2:])
-    if len(stack) != 1 and len(stack) != form.batch:
+    return stack if len(stack) in (1, form.batch) else None
+
+
+def packed_b(form: MatMulForm) -> np.ndarray | None:
+    """A constant B as (batch or 1, N, K rounded up to 8), K contiguous; None where ``constant_b`` gives none."""
+    stack = constant_b(form)
+    if stack is None:
         return None
-    depth = stack.shape[1]
-    unit = max(8, 16 // array.itemsize)
-    return np.ascontiguousarray(np.pad(stack.transpose(0, 2, 1), ((0, 0), (0, 0), (0, -depth % unit))))
+    unit = max(8, 16 // stack.itemsize)
+    return contiguous(stack.transpose(0, 2, 1), -stack.shape[1] % unit)
 
 
 def dense_output(group: Group, form: MatMulForm, storage: StorageOf) -> Matrix | None:
@@ -87,7 +93,7 @@ class GemmSm90(ProductSm90):
         if not sm90.positive(form.K):
             return k.No("K may be 0")
         reason = sm90.copyable(form.a, form.coords[0], form.M, form.K)
-        packed = packed_b(form) is not None
+        packed = constant_b(form) is not None
         if not reason and not packed:
             reason = sm90.copyable(form.b, form.coords[0], form.K, form.N)
         if reason:
