@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from math import ceil, gcd, lcm
 
 from aitc.ir.dim import Dim, hint, min_, mul, product, upper
-from aitc.ir.index import Index
+from aitc.ir.graph import Node, Value
 from aitc.kernels import kernel as k
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
 from aitc.kernels.group_norm_sm90 import GroupForm, group_form
 from aitc.kernels.normalize import normalization
-from aitc.kernels.sites import load_functor, store_functor
+from aitc.kernels.sites import load_functor
 from aitc.targets.target import Target
 
 UNITS = 1024  # statistics_units of the header
@@ -61,8 +61,22 @@ class StatisticsTile:
         return self.across * self.V
 
     @property
+    def resident(self) -> int:
+        """Blocks of a multiprocessor: 1024 threads, which have 64 registers then."""
+        return max(1, 1024 // self.threads)
+
+    @property
     def smem_bytes(self) -> int:
         return self.threads * self.V * 8
+
+
+def _constants(node: Node) -> tuple[Value, ...]:
+    """Scale and bias: constants of a channel each."""
+    return tuple(v for v in node.inputs[1:] if v is not None and v.const is not None)
+
+
+def _ascending(axes: tuple[int, ...]) -> bool:
+    return list(axes) == sorted(axes)
 
 
 @k.register
@@ -86,6 +100,10 @@ class Statistics(k.Kernel):
         problem = StatisticsProblem(
             operation, node.input.type.dtype.name, form.images, form.space, form.C, form.width, node.input.type.dtype.bytes
         )
+        if not _ascending((*form.outer, *form.groups, *form.inner)) or storage(node.output).offset != 0:
+            return k.No("its channels are in another order than in memory")
+        if [product(v.shape) for v in _constants(node)] != [form.C, form.C]:
+            return k.No("scale or bias are computed at run time")
         if not self.configs(problem, target):
             return k.No(f"groups of {form.width} channels make no whole vectors of {form.C}")
         return problem
@@ -103,12 +121,10 @@ class Statistics(k.Kernel):
                 if down < 1:
                     continue
                 units = hint(p.images) * (p.C // channels)
-                for waves in (1, 2):
-                    wanted = ceil(waves * max(target.units, 1) / units)
+                for share in (1, 2):  # all that a multiprocessor holds, or half of it
+                    wanted = ceil(max(target.units, 1) * max(1, 1024 // (across * down)) / units / share)
                     parts = max(1, min(wanted, p.space // (down * LEAST_LOADS)))
-                    if units > UNITS:
-                        parts = 1
-                    found.append(StatisticsTile(V, across, down, parts))
+                    found.append(StatisticsTile(V, across, down, parts if units <= UNITS else 1))
         return [t for t in dict.fromkeys(found) if t.smem_bytes <= min(target.smem_bytes, 48 << 10)]
 
     def score_us(self, problem: StatisticsProblem, config: StatisticsTile, target: Target) -> float:
@@ -119,11 +135,11 @@ class Statistics(k.Kernel):
         line = c.channels * p.bytes_in
         wasted = 1.0 if line >= 128 else 1.0 + (128 - line) / 256  # of a line that several blocks want
         total = hint(p.images) * p.space * p.C * p.bytes_in * wasted
-        resident = max(1, 1024 // c.threads)
+        resident = c.resident
         active = min(blocks, units * resident)
-        rate = target.gbps * min(1.0, active * c.threads / (units * 512)) * 0.95
+        rate = target.gbps * 0.85 * min(1.0, active * c.threads / (units * 1024))
         rounds = ceil(blocks / (units * resident))
-        return target.launch_us + total * 1e-3 / rate + 0.02 * (p.C / c.channels - 1) + 1.2 * rounds + (1.0 + c.parts / 256 if c.parts > 1 else 0.0)
+        return target.launch_us + total * 1e-3 / rate + 0.02 * (p.C / c.channels - 1) + 1.6 * rounds + (1.3 + c.parts / 512 if c.parts > 1 else 0.0)
 
     def build(self, group: Group, problem: StatisticsProblem, config: StatisticsTile, storage: StorageOf, target: Target) -> k.Draft:
         node = group.anchor
@@ -135,12 +151,9 @@ class Statistics(k.Kernel):
         load = load_functor(
             group, node.input, form.index, form.k, parameters, storage, target, "int64_t row, int64_t k", c_type="float", widest=c.V
         )
-        groups = p.C // p.width
-        row, which = k.coordinate("row", mul(p.images, groups)), k.coordinate("k", 2)
-        index: Index = (*form.group_index(k.dim_of(row)), k.dim_of(which))
-        store = store_functor(
-            group, index, (row, which), parameters, storage, target, "int64_t row, int64_t k", acc="y[j]", element="const float (&y)[V]", widest=2
-        )
+        found = storage(node.output)
+        names = [parameters.pointer(root, const=True) for root in _constants(node)]
+        factors = parameters.pointer(found.root, const=False)
         shape = k.shape_members(parameters, images=p.images, space=p.space, C=p.C, width=p.width)
         units = mul(p.images, p.C // c.channels)
         scratch: tuple[k.ScratchSpec, ...] = ()
@@ -149,12 +162,11 @@ class Statistics(k.Kernel):
             tickets = UNITS if most is None else min(most, UNITS)
             sums = mul(min_(units, UNITS), c.channels // p.width * c.parts * 2)
             scratch = (k.ScratchSpec("sums", "float", sums), k.ScratchSpec("tickets", "int32_t", tickets, zeroed=True))
-        functors = f"Load{{{', '.join(load.initializers)}}}, Store{{{', '.join(store.initializers)}}}"
-        own = "sums, tickets" if c.parts > 1 else "nullptr, nullptr"
+        arguments = ", ".join((*names, factors, *((s.parameter for s in scratch) if scratch else ("nullptr", "nullptr"))))
         context = k.Context(
-            "", k.banner(group), ("aitc/gpu/statistics.h", "aitc/generic/element.h"), "int64_t", shape, (load, store), (),
+            "", k.banner(group), ("aitc/gpu/statistics.h", "aitc/generic/element.h"), "int64_t", shape, (load,), (),
             k.entry_parameters(parameters, [f"{s.c_type}* {s.parameter}" for s in scratch]), c.threads,
-            (f"statistics<{c.text}>({normalization(node)}, shape, {functors}, {own});",), min_blocks=1,
+            (f"statistics<{c.text}>({normalization(node)}, shape, Load{{{', '.join(load.initializers)}}}, {arguments});",), min_blocks=c.resident,
         )  # fmt: skip
         elems = product((p.images, p.space, p.C))
         return k.Draft(

@@ -193,6 +193,10 @@ template <typename T>
 AITC_FN T silu(T x) {
   return x / (T(1) + exp_(-x));
 }
+#if defined(AITC_FAST_MATH) && defined(AITC_CUDA)  // two operations of the special function unit in place of a division
+AITC_FN float sigmoid(float x) { return m_rcp(1.0f + m_exp(-x)); }
+AITC_FN float silu(float x) { return x * sigmoid(x); }
+#endif
 template <typename T>
 AITC_FN T hard_sigmoid(T x, double alpha, double beta) {
   return max_(min_(T(alpha) * x + T(beta), T(1)), T(0));

@@ -88,17 +88,19 @@ def statistics(
     dtype: str = "f16",
     light: bool = False,
 ) -> Problem:
-    """Mean and inverse deviation of the groups of `images`; means far from 0. `light`: shapes only."""
+    """What a norm of groups multiplies and adds, of `images`; means far from 0. `light`: shapes only."""
     rng = np.random.default_rng(space + C)
     groups = C // width
+    scale, bias = (rounded(rng.standard_normal(C), "f32") for _ in range(2))
     if light:
-        x, y = zeros(images, space, C), zeros(images, groups, 2)
+        x, y = zeros(images, space, C), zeros(2, images, C)
     else:
         x = rng.standard_normal((images, space, groups, width)) * 2
         x = rounded(x + rng.standard_normal((images, 1, groups, 1)) * 20, dtype)
         mean = x.mean((1, 3), keepdims=True) if op == "LayerNorm" else np.zeros((images, 1, groups, 1))
         inverse = 1 / np.sqrt(np.square(x - mean).mean((1, 3), keepdims=True) + 1e-5)
-        y = np.stack([mean.reshape(images, groups), inverse.reshape(images, groups)], axis=-1)
+        factor = (inverse[:, 0] * scale.reshape(groups, width)).reshape(images, C)
+        y = np.stack([factor, bias - np.broadcast_to(mean[:, 0], (images, groups, width)).reshape(images, C) * factor])
     V, across, down, parts = tile
     ct = CTYPES[dtype]
     units = C // (across * V) * images
@@ -109,15 +111,9 @@ struct Shape {{
   static constexpr int space = {space}, C = {C}, width = {width};
 }};
 {load_functor(dtype, "float", min(V, 16 // SIZES[dtype]), f"row * {C} + k")}
-struct Store {{
-  static constexpr int width = 2;
-  float* y;
-  template <int V> AITC_FN void operator()(int64_t row, int64_t k, const float (&v)[V]) const {{
-    for (int j = 0; j < V; ++j) y[row * 2 + k + j] = v[j];
-  }}
-}};
-AITC_KERNEL({across * down}) void AITC_ENTRY(group_statistics)(const {ct}* x, float* y, float* sums, int* tickets, int images) {{
-  statistics<StatisticsTile<{", ".join(map(str, tile))}>>({op}{{1e-5f}}, Shape{{images}}, Load{{x}}, Store{{y}}, sums, tickets);
+AITC_KERNEL({across * down}) void AITC_ENTRY(group_statistics)(const {ct}* x, const float* scale, const float* bias, float* y, float* sums, int* tickets,
+    int images) {{
+  statistics<StatisticsTile<{", ".join(map(str, tile))}>>({op}{{1e-5f}}, Shape{{images}}, Load{{x}}, scale, bias, y, sums, tickets);
 }}
 """
     return Problem(
@@ -129,6 +125,8 @@ AITC_KERNEL({across * down}) void AITC_ENTRY(group_statistics)(const {ct}* x, fl
         smem_bytes=across * down * V * 8,
         arguments=(
             Input(x, dtype),
+            Input(scale, "f32"),
+            Input(bias, "f32"),
             Output(y, "f32"),
             scratch(images * groups * parts * 2, "f32"),
             scratch(min(units, 1024), "i32", zeroed=True),

@@ -37,7 +37,7 @@ INTEGERS = ("Abs", "Neg", "Sign", "Relu", "Add", "Sub", "Mul", "Div", "Pow", "Mo
             "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift")  # fmt: skip
 ONLY_INTEGERS = ("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift")
 BOOLS = ("And", "Or", "Xor", "Not")
-OWN = ("Where", "Cast", "QuantizeLinear", "DequantizeLinear", "BitCast", "Copy", "Standardize")  # rows with several types
+OWN = ("Where", "Cast", "QuantizeLinear", "DequantizeLinear", "BitCast", "Copy", "Standardize", "ScaleShift")  # rows with several types
 
 
 @dataclass(frozen=True)
