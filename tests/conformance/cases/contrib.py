@@ -84,7 +84,7 @@ def _attention(mask: str, causal: int) -> Iterator[Case]:
     }  # fmt: skip
     yield _case(
         "Attention",
-        [f(B, S, W), f(W, 3 * W), f(3 * W), masks[mask]],
+        [f(B, S, W), f(W, 3 * W, scale=0.125), f(3 * W), masks[mask]],
         {"num_heads": H, "unidirectional": causal},
         constants=(1, 2),
         tolerance=1e-4,
