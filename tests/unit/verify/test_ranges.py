@@ -18,6 +18,7 @@ import pytest
 from aitc.importer.onnx import import_model
 from aitc.passes import stages
 from aitc.passes.base import Context
+from aitc.pipeline import Options, compile
 from aitc.verify import ranges
 from aitc.verify.reference import float_values, largest_magnitudes
 
@@ -175,3 +176,24 @@ def test_what_mixes_samples_is_not_measured_on_few(body: str, monkeypatch: pytes
     found = measure(text)
     assert not found.measured
     assert "not measured" in found.how
+
+
+def test_sources_are_the_same_with_and_without_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured, remembered, measured again without a cache; of a batch."""
+    gained = model(tmp_path / "m.onnx", 1e6)
+    batch = tmp_path / "batch.onnx"
+    batch.write_bytes(parsed(BATCH).SerializeToString())
+    limits = {gained: None, batch: ranges.operations(import_model(batch).graph, {}) // 8}
+    emitted: dict[Path, list[dict[str, str]]] = {gained: [], batch: []}
+    for folder in ("cache", "cache", ""):
+        monkeypatch.setenv("AITC_CACHE_DIR", str(tmp_path / folder) if folder else "")
+        for path, limit in limits.items():
+            with monkeypatch.context() as patch:
+                if limit is not None:
+                    patch.setattr(ranges, "LIMIT_OPERATIONS", limit)
+                result = compile(path, Options(targets=("h200",), precision="fp16", stop_after="emit"))
+            assert result.context.ranges.measured and result.sources is not None
+            emitted[path].append(result.sources)
+    for first, again, alone in emitted.values():
+        assert first == again == alone
+    assert len(list((tmp_path / "cache").rglob("*.ranges.json"))) == 2
