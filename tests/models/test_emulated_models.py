@@ -64,6 +64,32 @@ def test_kinds_of_products_on_amd(tmp_path: Path) -> None:
     assert any("_k" in k.config for k in result.plan.kernels)
 
 
+def test_norms_between_products_are_spared_on_hopper(tmp_path: Path) -> None:
+    """A block whose residual adds what the norm gave (BERT), then one that adds what it was given (ViT): statistics in the epilogues, results as in float32."""
+    model, width = Model(), 96
+
+    def linear(x: str, columns: int, depth: int = width) -> str:
+        return model.op("Add", model.op("MatMul", x, model.weight(TensorProto.FLOAT16, depth, columns), keep=False), model.weight(TensorProto.FLOAT16, columns), keep=False)
+
+    def norm(x: str) -> str:
+        return model.op("LayerNormalization", x, model.weight(TensorProto.FLOAT16, width), model.weight(TensorProto.FLOAT16, width), keep=False)
+
+    def wider(x: str) -> str:
+        return linear(model.op("Relu", linear(x, 160), keep=False), width, 160)
+
+    x = model.op("Add", linear(model.input(TensorProto.FLOAT16, 1, 70, width), width), model.input(TensorProto.FLOAT16, 1, 70, width), keep=False)
+    y = norm(x)
+    x = model.op("Add", wider(y), y, keep=False)
+    x = model.op("Add", wider(norm(x)), x, keep=False)
+    model.op("Identity", linear(norm(x), 64))
+    options = pipeline.Options(targets=("h200",), name="norms", output=tmp_path / "out", emulate=True, verify="require", jobs=1)
+    result = pipeline.compile(model.proto(), options)
+    assert result.plan is not None and result.verification is not None
+    assert result.verification.status == "passed", result.verification
+    assert [launch.note.split(" + ")[0] for launch in result.plan.launches] == ["MatMul"] * 6
+    assert sum("Moments" in launch.note.split(" + ")[-1] for launch in result.plan.launches) >= 1
+
+
 def test_movement_search_and_recurrence_on_amd_recorded_as_a_graph(tmp_path: Path) -> None:
     """Gather, where, cast, compare, einsum, resize, pools, top-k, LSTM ...; the second run records a hipGraph, the next ones replay it."""
     model = Model()
