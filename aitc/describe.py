@@ -94,6 +94,8 @@ def launches_said(plan: Plan) -> Said:
     line = f"{count(len(plan.launches), 'launch')}, {count(len(plan.kernels), 'kernel file')}: {most}"
     shared = sum(" | " in launch.note for launch in plan.launches)
     line += f"; {count(shared, 'launch')} of several groups side by side" if shared else ""
+    beside = sum(sum(f.lanes) for f in plan.forks)
+    line += f"; {count(beside, 'launch')} in {count(len(plan.forks), 'fork')}" if beside else ""
     tuned, gone = (sum(bool(x) for x in found) for found in ([n.chosen == "table" for n in plan.launches], [n.gone for n in plan.launches]))
     if tuned or gone:
         line += f"; {tuned} chosen by tuning tables" + (f", {gone} times what they name is gone" if gone else "")
@@ -122,9 +124,11 @@ def launches_text(plan: Plan, used: Sequence[Usage] = ()) -> str:
     ``used``: what the kernels take of the machine, where they are compiled.
     """
     kernels = {k.entry: k for k in plan.kernels}
+    lanes = _lanes_text(plan)
     lines = []
-    for launch in plan.launches:
+    for at, launch in enumerate(plan.launches):
         k = kernels[launch.entry]
+        lines += lanes.get(at, [])
         grid, block = "x".join(map(str, launch.grid)), "x".join(map(str, launch.block))
         where = "" if plan.api == "cpu" else f" grid {grid} block {block} smem {launch.smem_bytes}"
         word = " by table" if launch.chosen == "table" else f" (the table's {launch.gone} is gone)" if launch.gone else ""
@@ -135,6 +139,18 @@ def launches_text(plan: Plan, used: Sequence[Usage] = ()) -> str:
         )
         lines += [f'    <- {loc.op_type} "{loc.name or f"#{loc.index}"}"' for loc in launch.locs]
     return "\n".join(lines) + "\n"
+
+
+def _lanes_text(plan: Plan) -> dict[int, list[str]]:
+    """The line that stands before the launch with that number, where lanes begin or end."""
+    found: dict[int, list[str]] = {}
+    for f in plan.forks:
+        at = f.first
+        for lane, size in enumerate(f.lanes, 1):
+            found.setdefault(at, []).append(f"-- side by side, lane {lane} of {len(f.lanes)}: {count(size, 'launch')}")
+            at += size
+        found[at] = ["-- all lanes have ended"]
+    return found
 
 
 def plan_said(plan: Plan) -> Said:
@@ -158,6 +174,8 @@ def plan_statistics(plan: Plan) -> dict[str, Any]:
     return {
         "launches": len(plan.launches),
         "kernel_files": len(plan.kernels),
+        "forks": len(plan.forks),
+        "launches_side_by_side": sum(sum(f.lanes) for f in plan.forks),
         "kernels": dict(Counter(k.kernel for k in plan.kernels).most_common()),
         "arena_bytes": arena_bytes(plan),
         "weights_bytes": plan.weights_bytes,

@@ -31,6 +31,7 @@ from aitc.passes.stages import fuse, layout, simplify
 from aitc.progress import Progress, Silent, Stages, Stopped
 from aitc.report import digest, report_of
 from aitc.schedule.check import check_plan
+from aitc.schedule.lanes import MOST
 from aitc.schedule.plan import Plan
 from aitc.schedule.schedule import PlanOptions, schedule
 from aitc.schedule.table import load_table
@@ -60,6 +61,7 @@ class Options:
     input_shapes: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
     precision: str = "model"
     keep_fp32: tuple[str, ...] = ()  # node names, op types or regular expressions
+    lanes: int = MOST  # of GPU launches side by side at the most; 1: one after another
     weights: str = "embed"  # or "file"
     isas: tuple[str, ...] = ()  # of cpu code, see ISAS; none: as the settings say, else all of x86-64's
     tuning: Path | None = None
@@ -123,7 +125,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
             context.ranges = measured_ranges(model, graph, dict(uses), options.seed)
         run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
         names, metadata = tuple(t.name for t in targets), tuple(imported.metadata.items())
-        facts = result.facts = PlanOptions(result.name, file, options.precision, names, metadata, stages.statistics, uses=uses)
+        facts = result.facts = PlanOptions(result.name, file, options.precision, names, metadata, stages.statistics, uses=uses, lanes=options.lanes)
         table = load_table(targets[0], options.tuning, Settings.read().cache_dir)
         draft = result.plan = run("schedule", lambda: schedule(graph, targets[0], facts, table, result.fusions), describe.launches_said)
         plan = result.plan = run("plan", lambda: check_plan(draft), describe.plan_said)

@@ -74,6 +74,7 @@ def report_of(
             }
             for n in plan.launches
         ],
+        "forks": [{"first": f.first, "lanes": list(f.lanes)} for f in plan.forks],
         "statistics": dict(plan.statistics),
         "seconds": {k: round(v, 4) for k, v in seconds.items()},
         "verification": verification_json(verification),

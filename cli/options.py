@@ -115,6 +115,13 @@ model_flags = _apply(
         help="Nodes that stay fp32 under --precision fp16 or bf16.",
     ),
     click.option(
+        "--lanes",
+        type=click.IntRange(1, 8),
+        default=4,
+        show_default=True,
+        help="Branches of the model that a GPU may run side by side, where that pays; 1: none, for the least memory.",
+    ),
+    click.option(
         "--tuning", type=click.Path(path_type=Path), help="Measured configurations that win over the shipped ones."
     ),
 )

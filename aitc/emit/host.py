@@ -64,6 +64,8 @@ class LaunchView:
     name: str
     comments: tuple[str, ...]
     statement: str
+    before: tuple[str, ...] = ()  # statements that put it into a lane
+    behind: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Writer:
         self.declarations: list[str] = []
         self.copies: list[str] = []
         self._takes: dict[str, str] = {}  # variable of an output whose shape is late -> the statement that gives it memory
+        self._lanes = _lane_statements(plan)
         self._bind_ports()
 
     def expr(self, d: Dim) -> str:
@@ -229,7 +232,8 @@ class Writer:
             call = f"r.launch({index}, k.{launch.entry}, {{{{{grid}}}, {{{block}}}, {launch.smem_bytes}{more}}}, {{{', '.join(args)}}});"
         if dims.bounds(launch.skip_if_zero)[0] <= 0:
             call = f"if ({self.expr(launch.skip_if_zero)} != 0) {call}"
-        return LaunchView(launch.name, tuple(banner(launch.name, launch.locs, launch.note)), call)
+        before, behind = self._lanes.get(index, ((), ()))
+        return LaunchView(launch.name, tuple(banner(launch.name, launch.locs, launch.note)), call, before, behind)
 
     def port(self, port: Port, is_input: bool, index: int) -> PortView:
         axes = tuple(f"nullptr, {d}" if isinstance(d, int) else f"{c_string(self.text(d))}, 0" for d in port.shape)
@@ -249,6 +253,20 @@ class Writer:
             f"{port.name}: {port.dtype}[{', '.join(self.text(d) for d in port.shape)}]"
             + (f" ({port.use})" if port.use else "")
         )
+
+
+def _lane_statements(plan: Plan) -> dict[int, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """What stands before and behind the launches that begin or end a lane."""
+    found: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    for fork in plan.forks:
+        at = fork.first
+        for lane, count in enumerate(fork.lanes):
+            begin = f"r.lane({lane});" if lane else f"r.fork({len(fork.lanes)});  // {len(fork.lanes)} lanes, side by side in a recorded run"
+            found[at] = (begin,), ()
+            at += count
+        before, _ = found.get(at - 1, ((), ()))
+        found[at - 1] = before, ("r.join();",)
+    return found
 
 
 def parameter_name(declaration: str) -> str:

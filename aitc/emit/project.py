@@ -56,6 +56,7 @@ class ProjectContext:
     pointers: tuple[str, ...]
     launches: tuple[LaunchView, ...]
     copies: tuple[str, ...]
+    lanes: int = 0  # the most of a fork
     late: tuple[str, ...] = ()  # dims that are known only while the model runs
     requires: tuple[str, ...] = ()  # what has to be true of the dims before anything runs
     steps: tuple[str, ...] = ()  # the lines of run() between launches and with them, where the data decides
@@ -164,6 +165,7 @@ def _context(plan: Plan) -> ProjectContext:
         pointers=(*writer.declarations, *(steps.declarations() if steps else ())),
         launches=tuple(writer.launch(i, launch) for i, launch in enumerate(plan.launches)),
         copies=tuple(writer.copies),
+        lanes=max((len(f.lanes) for f in plan.forks), default=0),
         late=tuple(d.name for d in plan.late),
         steps=tuple(steps.lines()) if steps else (),
     )

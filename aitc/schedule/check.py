@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 
 from aitc.ir.dim import bounds
-from aitc.schedule.plan import Buffer, Plan, PointerArg, Space, TensorMapArg
+from aitc.schedule.plan import Buffer, DimArg, Plan, PointerArg, Space, TensorMapArg
 from aitc.targets.target import find_target
 
 
@@ -42,15 +42,45 @@ def check_plan(plan: Plan) -> Plan:
                 problems.append(
                     f"{launch.name} (launch {i}) uses buffer {b.name}, which lives from {b.first} to {b.last}"
                 )
-            elif isinstance(arg, PointerArg) and not arg.const and b.space in (Space.INPUT, Space.WEIGHT):
+            elif not arg.const and b.space in (Space.INPUT, Space.WEIGHT):
                 problems.append(f"{launch.name} writes buffer {b.name}, which is read-only")
     problems += _overlaps([b for b in plan.buffers if b.space is Space.ARENA and b.offset >= 0], plan.arena_bytes)
     problems += [
         f"weights {a.name} and {b.name} overlap" for a, b in _pairs(plan) if a.offset + a.upper_bytes > b.offset
     ]
+    problems += _forks(plan, buffers)
     if problems:
         raise InvalidPlan("the plan does not hold together:\n  " + "\n  ".join(problems[:20]))
     return plan
+
+
+def _forks(plan: Plan, buffers: dict[str, Buffer]) -> list[str]:
+    """What is wrong with forks: launches that may run at the same time touch the same memory, and not all of them only read it."""
+    problems = []
+    end = 0
+    for f in plan.forks:
+        if f.first < end or len(f.lanes) < 2 or min(f.lanes) < 1 or f.first + sum(f.lanes) > len(plan.launches) or plan.steps or plan.api == "cpu":
+            problems.append(f"a fork of {f.lanes} launches from {f.first} on cannot be")
+            continue
+        lanes = []
+        end = f.first
+        for count in f.lanes:
+            lanes.append([(launch, arg) for launch in plan.launches[end : end + count] for arg in launch.args])
+            end += count
+        for one, other in combinations(lanes, 2):
+            for (a, x), (b, y) in product(one, other):
+                if isinstance(x, DimArg) or isinstance(y, DimArg) or (x.const and y.const) or (x.part and y.part and x.buffer == y.buffer):
+                    continue
+                if x.buffer == y.buffer or _share(buffers.get(x.buffer), buffers.get(y.buffer)):
+                    problems.append(f"{a.name} and {b.name} may run at the same time, and {x.buffer} of the one is {y.buffer} of the other")
+    return problems
+
+
+def _share(a: Buffer | None, b: Buffer | None) -> bool:
+    """Whether two buffers have memory in common. Those that are placed at run time lie one behind the other."""
+    if a is None or b is None or a.space is not b.space or a.space not in (Space.ARENA, Space.STATE) or min(a.offset, b.offset) < 0:
+        return False
+    return a.offset < b.offset + b.upper_bytes and b.offset < a.offset + a.upper_bytes
 
 
 def _pairs(plan: Plan) -> list[tuple[Buffer, Buffer]]:

@@ -90,13 +90,17 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class PointerArg:
-    """``parameter`` = address of ``buffer`` + ``offset`` elements of ``c_type``."""
+    """``parameter`` = address of ``buffer`` + ``offset`` elements of ``c_type``.
+
+    ``part``: what is written is a part of the buffer that no other launch writes (a Concat joins them).
+    """
 
     parameter: str
     c_type: str  # element type
     buffer: str
     offset: Dim = 0
     const: bool = True
+    part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ class TensorMapArg:
 
     ``sizes`` innermost first in elements; ``strides`` in bytes, of every dim but the innermost; ``box`` in elements; ``swizzle`` 0, 32, 64 or 128
     bytes. ``im2col`` is None for tiled maps, else (lower corner, upper corner, channels per pixel, pixels per column). ``tf32``: floats are rounded as
-    they are loaded.
+    they are loaded. ``const`` and ``part`` as of pointers.
     """
 
     parameter: str
@@ -128,6 +132,8 @@ class TensorMapArg:
     swizzle: int = 128
     im2col: tuple[tuple[int, ...], tuple[int, ...], int, int] | None = None
     tf32: bool = False
+    const: bool = True
+    part: bool = False
 
 
 Arg = PointerArg | DimArg | TensorMapArg
@@ -273,6 +279,15 @@ Step = int | Take | Give | ReadDims | Require | SetDims | Move | Branch | Repeat
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """Launches from ``first`` on that run side by side, in lanes of so many launches each: those of a lane one after another, all after
+    the launch before ``first``, and the launch behind them after all. One after another in the plan's order is right as well."""
+
+    first: int
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSource:
     """One generated file: template ``template`` (a stem of codegen_templates/kernels) with ``context``, a frozen dataclass of strings and numbers."""
 
@@ -309,6 +324,7 @@ class Plan:
     late: tuple[LateDim, ...] = ()
     steps: tuple[Step, ...] = ()  # empty: the launches one after another; else what runs when, launches among it
     requires: tuple[Require, ...] = ()  # of the dims that the inputs' shapes give, before anything runs
+    forks: tuple[Fork, ...] = ()  # in the order of the launches; plans with steps have none
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

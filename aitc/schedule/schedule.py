@@ -22,11 +22,13 @@ from aitc.schedule.bundle import bundle
 from aitc.schedule.control import Control, definitions, lower_control
 from aitc.schedule.dims import dim_sources
 from aitc.schedule.groups import form_groups
+from aitc.schedule.lanes import MOST, Places, fork
 from aitc.schedule.plan import (
     ALIGNMENT,
     Arg,
     Buffer,
     DimArg,
+    Fork,
     KernelSource,
     Launch,
     Plan,
@@ -58,6 +60,7 @@ class PlanOptions:
     statistics: tuple[tuple[str, int], ...] = ()
     dim_names: tuple[tuple[str, str], ...] = ()
     uses: tuple[tuple[str, str], ...] = ()  # input name -> Port.use
+    lanes: int = MOST  # of launches side by side, see lanes.py; 1: launches run one after another
 
 
 def identifier(name: str) -> str:
@@ -81,7 +84,7 @@ def schedule_with(
 ) -> tuple[Plan, tuple[Choice, ...]]:
     """As ``schedule``, with the choice of each launch. Where ``select`` gives several for a group, there is a launch for each, one after
     another, and each computes the group: whichever of them runs, the model's results are the same. ``share``: small independent groups may
-    share a launch."""
+    share a launch, or run side by side."""
     load("aitc.kernels")
     if options.precision == "tf32":
         target = replace(target, features=target.features | {"tf32"})
@@ -90,9 +93,11 @@ def schedule_with(
     why = why or Fusions()
     block = _block(graph, target, select, storage, known_symbols(graph), why)
     why.groups = len(block.launches())
+    forks: tuple[Fork, ...] = ()
     if share:
         block.scheduled = bundle(block.scheduled, storage, target)
-    planner = _Planner(block, target, options, storage, control)
+        block.scheduled, forks = fork(block.scheduled, storage, target, options.lanes)
+    planner = _Planner(block, target, options, storage, control, forks)
     why.launches = len(planner.scheduled)
     return planner.plan(), tuple(s.choice for s in planner.scheduled)
 
@@ -129,13 +134,16 @@ def _select(select: Select, group: Group, kernels: Mapping[Node, str], storage: 
 
 
 class _Planner:
-    def __init__(self, block: Block, target: Target, options: PlanOptions, storage: Storages, control: Control):
+    def __init__(
+        self, block: Block, target: Target, options: PlanOptions, storage: Storages, control: Control, forks: tuple[Fork, ...] = ()
+    ):
         self.block = block
         self.graph = block.graph
         self.target = target
         self.options = options
         self.scheduled = block.launches()
         self.storage = storage
+        self.forks = forks
         self.buffer_of: dict[int, str] = {}  # id(root value) -> buffer
         self.buffers: list[Buffer] = []
         self.weights: dict[str, Weight] = {}  # digest -> weight
@@ -174,7 +182,7 @@ class _Planner:
             PLAN_VERSION, self.options.name, self.options.model, self.options.targets or (self.target.name,), self.target.api,
             self.options.precision, dims, inputs, outputs, (*self.buffers, *self.late.buffers), weights, kernels, launches, arena_bytes,
             self.weights_end, digest, state_bytes, self.options.metadata, self.options.statistics,
-            tuple(self.late.dims.values()), steps, requires,
+            tuple(self.late.dims.values()), steps, requires, self.forks,
         )  # fmt: skip
         return plan
 
@@ -194,10 +202,13 @@ class _Planner:
         same: dict[int, int] = {}  # id(root) -> id(root) whose memory it shares
         last_read: dict[int, int] = {}
         roots = [touched(s, self.storage) for s in self.block.scheduled]
+        users: dict[int, list[int]] = {}
         for n, found in enumerate(roots):
             for root in found:
                 last_read[id(root)] = n
+                users.setdefault(id(root), []).append(n)
         spans = self._spans()
+        places = Places(self.forks)
 
         def owner(key: int) -> int:
             while key in same:
@@ -206,7 +217,8 @@ class _Planner:
 
         scratch: list[memory.Lifetime] = []
         for n, s in enumerate(self.block.scheduled):
-            first, last = spans[n]
+            at, last = spans[n]
+            first, last = places.span(at, last)
             for root in roots[n]:
                 if id(root) in self.buffer_of or root.const is not None or self.late.is_late(root):
                     continue
@@ -218,9 +230,12 @@ class _Planner:
                 reused = None
                 for out, source in s.draft.in_place:
                     k = owner(id(source))
-                    if out is root and k in lives and last_read[id(source)] == n and lives[k].last <= last and lives[k].bytes == size:
-                        reused = k
-                        break
+                    if out is not root or k not in lives or last_read[id(source)] != n or lives[k].last > last or lives[k].bytes != size:
+                        continue
+                    if n in places and any(places.beside(n, m) for r in users if owner(r) == k or r == id(out) for m in users[r]):
+                        continue  # another lane still reads or writes there
+                    reused = k
+                    break
                 if reused is not None:
                     same[id(root)] = reused
                     lives[reused].last = last
@@ -230,9 +245,9 @@ class _Planner:
             for spec in s.draft.scratch:
                 size = spec.elems * SCRATCH_TYPES[spec.c_type].bytes
                 if not spec.zeroed and not self.late.is_late_size(size):
-                    name = self.unique(f"scratch_{first}_{spec.parameter}")
+                    name = self.unique(f"scratch_{at}_{spec.parameter}")
                     scratch.append(memory.Lifetime(name, SCRATCH_TYPES[spec.c_type], size, first, last))
-                    self.scratch_of[first, spec.parameter] = name
+                    self.scratch_of[at, spec.parameter] = name
         buffers, place_of, arena = memory.place([*lives.values(), *scratch])
         state = self._state()
         self.buffers.extend(buffers)
@@ -300,6 +315,7 @@ class _Planner:
         args: list[Arg] = []
         traffic: Dim = 0
         placed: dict[int, str] = {}  # id(root) -> buffer, packed or not
+        written: set[int] = set()
         for p in d.parameters.pointers.values():
             if p.name in d.packed:
                 buffer = self._weight(f"{entry}_{p.name}", np.ascontiguousarray(d.packed[p.name]), p.root)
@@ -308,15 +324,17 @@ class _Planner:
             else:
                 buffer = self.buffer_of[id(p.root)]
             placed[id(p.root)] = buffer
-            args.append(PointerArg(p.name, p.c_type, buffer, 0, p.const))
+            written |= {id(p.root)} if not p.const else set()
+            args.append(PointerArg(p.name, p.c_type, buffer, 0, p.const, not p.const and self.storage.whole(id(p.root))))
             traffic = traffic + product(p.root.shape) * p.root.type.dtype.bytes
         for spec in d.scratch:
             args.append(PointerArg(spec.parameter, spec.c_type, self.scratch_of[n, spec.parameter], 0, False))
         for m in d.maps:
+            stored = id(m.root) in written
             args.append(
                 TensorMapArg(
                     m.parameter, m.root.type.dtype, placed[id(m.root)], m.offset, m.sizes, m.strides, m.box, m.element_strides,
-                    m.swizzle, m.im2col, m.tf32,
+                    m.swizzle, m.im2col, m.tf32, not stored, stored and self.storage.whole(id(m.root)),
                 )
             )  # fmt: skip
         args += [DimArg(dim_name(name), Sum((((sym,), 1),))) for name, sym in d.parameters.dims.items()]

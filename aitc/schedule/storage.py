@@ -12,6 +12,7 @@ class Storages:
     def __init__(self) -> None:
         self._alias: dict[int, Storage] = {}
         self._joined: set[Node] = set()
+        self._wholes: set[int] = set()
 
     def alias(self, v: Value, storage: Storage) -> None:
         self._alias[id(v)] = storage
@@ -22,9 +23,14 @@ class Storages:
     def join(self, node: Node) -> None:
         """Marks a Concat whose inputs lie in its output's memory already: nothing is left to run."""
         self._joined.add(node)
+        self._wholes.add(id(self(node.output).root))
 
     def joined(self, node: Node) -> bool:
         return node in self._joined
+
+    def whole(self, root: int) -> bool:
+        """Whether the root of that id is what Concats join, so that who writes it writes a part that nobody else does."""
+        return root in self._wholes
 
     def __call__(self, v: Value) -> Storage:
         found = self._alias.get(id(v))

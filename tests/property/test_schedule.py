@@ -15,7 +15,7 @@ from aitc.kernels.group import Group
 from aitc.passes import stages
 from aitc.passes.base import Context
 from aitc.registry import load
-from aitc.schedule import memory
+from aitc.schedule import lanes, memory
 from aitc.schedule.check import check_plan
 from aitc.schedule.groups import form_groups
 from aitc.schedule.prepare import prepare
@@ -51,6 +51,36 @@ def test_plans_hold_together(target: str, graph: Graph) -> None:
     check_plan(plan)
     written = {a.buffer for launch in plan.launches for a in launch.args if hasattr(a, "const") and not a.const}
     assert {p.buffer for p in plan.outputs} <= written
+
+
+@pytest.mark.parametrize("target", ["a100", "h200"])
+def test_plans_with_branches_hold_together(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where forks cost nothing and no launch fills the device, whatever can runs side by side: it shares no memory that it writes.
+
+    (They would share launches instead: so they may not.)"""
+    monkeypatch.setattr(lanes, "edges", lambda target: lanes.Edges(0.0, 0.0))
+    monkeypatch.setattr(lanes, "work", lambda scheduled, target: lanes.Work(1.0, 0.0))
+    monkeypatch.setattr("aitc.schedule.schedule.bundle", lambda scheduled, storage, target: list(scheduled))
+    monkeypatch.setattr(lanes, "GAIN_US", 1e-3)
+    monkeypatch.setattr(lanes, "GAIN_SHARE", 0.0)
+    forked = 0
+
+    @QUICK
+    @given(graph=graphs())
+    def plans(graph: Graph) -> None:
+        nonlocal forked
+        context = Context(find_target(target))
+        for stage in (stages.simplify, stages.fuse, stages.layout):
+            stage(graph, context)
+        try:
+            plan = schedule(graph, find_target(target), PlanOptions("g", "g.onnx"))
+        except AitcError:
+            return
+        check_plan(plan)
+        forked += bool(plan.forks)
+
+    plans()
+    assert forked >= 5
 
 
 @QUICK

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aitc/host/gpu_api.h"
+#include "aitc/host/lanes.h"
 #include "aitc/host/late.h"
 #include "aitc/host/profile.h"
 #include "aitc/host/program.h"
@@ -193,12 +194,28 @@ struct Run {
   gpu::Stream stream;
   Timeline* timeline;  // null: launches are not timed
   Late* late;
+  Lanes* lanes;  // null: launches go to `stream`, one after another
+
+  void fork(int count) const {
+    if (lanes) lanes->fork(stream, count);
+  }
+  void lane(int number) const {
+    if (lanes) lanes->lane(number);
+  }
+  void join() const {
+    if (lanes) lanes->join(stream);
+  }
 
   void launch(int index, const Kernel& kernel, const Geometry& geometry, std::initializer_list<Arg> args) const {
     void* addresses[64];
     if (args.size() > 64) throw Error(AITC_INTERNAL, "a kernel with more than 64 arguments");
     int count = 0;
     for (const Arg& arg : args) addresses[count++] = const_cast<void*>(arg.address());
+    if (lanes) {
+      Geometry here = geometry;
+      here.overlap = !lanes->first() && geometry.overlap;
+      return kernel.launch(here, addresses, device, lanes->stream(stream));
+    }
     if (timeline == nullptr) return kernel.launch(geometry, addresses, device, stream);
     timeline->time(index, stream, [&] { kernel.launch(geometry, addresses, device, stream); });
   }
@@ -278,6 +295,7 @@ class Executor {
     gpu::zero(state_.data(), program.state_bytes);
     stream_.reset(new gpu::OwnStream);
     done_.reset(new gpu::Mark(false));
+    if (program.lanes > 0) lanes_.reset(new Lanes(program.lanes));
     staging_.resize(size_t(program.input_count + program.output_count));
   }
   ~Executor() {
@@ -286,6 +304,7 @@ class Executor {
       if (used_) done_->wait();
       recorded_.clear();
       done_.reset();
+      lanes_.reset();
       stream_.reset();
       arena_ = gpu::Memory();
       state_ = gpu::Memory();
@@ -354,7 +373,8 @@ class Executor {
     }
     if (recording && to_host)
       throw Error(AITC_BAD_ARGUMENT, "a stream that records a graph takes tensors in device memory alone");
-    recording ? program_.run(make_run(pointers, stream, nullptr), sizes.dims.data()) : execute(sizes, pointers, stream);
+    recording ? program_.run(make_run(pointers, stream, nullptr, lanes_.get()), sizes.dims.data())
+              : execute(sizes, pointers, stream);
     for (int i = 0; i < program_.output_count; ++i) {
       char* from = pointers[size_t(program_.input_count + i)];
       if (from != outputs[i].data && from != nullptr)  // late outputs have none: run_sized copies them
@@ -431,10 +451,10 @@ class Executor {
     arena_ = gpu::Memory(bytes);
   }
 
-  Run make_run(const Pointers& pointers, gpu::Stream stream, Timeline* timeline) {
+  Run make_run(const Pointers& pointers, gpu::Stream stream, Timeline* timeline, Lanes* lanes = nullptr) {
     if (program_.steps) late_.pool.begin();
     return Run{arena_.data(), weights_->data(), state_.data(), pointers.data(), pointers.data() + program_.input_count,
-               device_,       stream,           timeline,      &late_};
+               device_,       stream,           timeline,      &late_,          lanes};
   }
 
   // Where kernels read or write a tensor of the caller: there, or in device memory of our own.
@@ -469,7 +489,8 @@ class Executor {
   void record(Recorded& place, const Sizes& sizes) {
     const gpu::Stream stream = stream_->get();
     try {
-      place.replay = gpu::Replay::record(stream, [&] { program_.run(make_run(place.pointers, stream, nullptr), sizes.dims.data()); });
+      place.replay = gpu::Replay::record(
+          stream, [&] { program_.run(make_run(place.pointers, stream, nullptr, lanes_.get()), sizes.dims.data()); });
     } catch (const Error&) {
       if (!gpu::may_not_record) throw;
       can_record_ = false;
@@ -517,6 +538,7 @@ class Executor {
   std::vector<gpu::Memory> staging_;
   std::unique_ptr<gpu::OwnStream> stream_;
   std::unique_ptr<gpu::Mark> done_;
+  std::unique_ptr<Lanes> lanes_;  // of recorded runs; null where nothing forks
   gpu::Stream last_stream_ = nullptr;
   bool used_ = false;
   Late late_;

@@ -25,6 +25,7 @@ struct Program {
   void (*load)(int device);               // of the kernels, on GPUs
   int64_t (*arena)(const int64_t* dims);  // bytes of the arena at these dims; null when it is always `arena_bytes`
   bool steps;                             // the data decides sizes, branches or trips: no two runs need be alike
+  int lanes;                              // of launches side by side, the most that a fork has; 0: there is none
 };
 
 // ---- arithmetic of the generated expressions

@@ -1,6 +1,6 @@
 // The part of the CUDA and HIP runtimes that aitc's host code uses, on the CPU. The including header defines
-// AITC_EMULATOR_API(name), cuda##name or hip##name. Streams run at once, in the calling thread; graphs record and
-// replay. "Device memory" is host memory that starts as NaN and ends where memory ends. A kernel's image is a shared
+// AITC_EMULATOR_API(name), cuda##name or hip##name. Streams run at once, in the calling thread; graphs record, with
+// forks and joins, and replay in any order that their edges allow. "Device memory" is host memory that starts as NaN and ends where memory ends. A kernel's image is a shared
 // library (see bin/emulated_compiler.py).
 #pragma once
 #include <dlfcn.h>
@@ -34,7 +34,9 @@ enum API(Error_t) {
   API(ErrorInvalidDevice) = 101,
   API(ErrorInvalidImage) = 200,
   API(ErrorNotFound) = 500,
-  API(ErrorLaunchFailure) = 719
+  API(ErrorLaunchFailure) = 719,
+  API(ErrorStreamCaptureUnjoined) = 904,
+  API(ErrorStreamCaptureIsolation) = 905
 };
 enum API(MemcpyKind) {
   API(MemcpyHostToHost),
@@ -70,12 +72,26 @@ struct Step {
   std::function<Status()> other;
   std::shared_ptr<const Launched> launch;
 };
-using Steps = std::vector<Step>;
+// A recorded step, and the numbers of those that have to be over before.
+struct Node {
+  Step step;
+  std::vector<int> after;
+};
+using Graph = std::vector<Node>;
+struct Stream;
+struct Recording {
+  Graph graph;
+  std::vector<Stream*> streams;  // the one that is recorded, then those that waited for it
+};
 struct Stream {
-  std::unique_ptr<Steps> recording;
+  std::shared_ptr<Recording> recording;
+  std::vector<int> last;  // what a step put into it now comes after
 };
 struct Event {
   std::chrono::steady_clock::time_point at;
+  std::weak_ptr<Recording> recording;
+  bool recorded = false;  // in a recording, which may be over
+  std::vector<int> last;
 };
 
 struct Failure {
@@ -185,10 +201,7 @@ struct Launched {
 class Work {
  public:
   Status submit(Stream* stream, Step step) {
-    if (stream && stream->recording) {
-      stream->recording->push_back(std::move(step));
-      return API(Success);
-    }
+    if (stream && stream->recording) return record(stream, std::move(step));
     const std::lock_guard<std::mutex> lock(mutex_);
     if (step.other) {
       const Status before = run_held(), status = step.other();
@@ -209,6 +222,32 @@ class Work {
     first.run();
     return report(first.status != API(Success) ? first.status : status);
   }
+  // Runs a recorded graph: in the order of the recording, or in another that its edges allow (see AITC_EMULATOR_ORDER).
+  // A launch that may begin early does so if the one that ran last is what it comes after.
+  Status replay(Stream* stream, const Graph& graph) {
+    std::vector<bool> done(graph.size());
+    int last = -1;
+    for (size_t count = 0; count < graph.size(); ++count) {
+      std::vector<int> ready;
+      for (int n = 0; n < int(graph.size()); ++n) {
+        const std::vector<int>& after = graph[size_t(n)].after;
+        if (!done[size_t(n)] && std::all_of(after.begin(), after.end(), [&](int m) { return done[size_t(m)]; }))
+          ready.push_back(n);
+      }
+      const int n = ready[pick(ready.size())];
+      Step step = graph[size_t(n)].step;
+      if (step.launch && step.launch->overlaps && graph[size_t(n)].after != std::vector<int>{last}) {
+        auto alone = std::make_shared<Launched>(*step.launch);
+        alone->overlaps = false;
+        step.launch = alone;
+      }
+      const Status status = submit(stream, step);
+      if (status != API(Success)) return status;
+      done[size_t(n)] = true;
+      last = n;
+    }
+    return API(Success);
+  }
   // A callback holds its stream back, which the calling thread cannot wait for: it runs when somebody waits.
   void defer(std::function<void()> function) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -225,6 +264,20 @@ class Work {
   }
 
  private:
+  Status record(Stream* stream, Step step) {
+    // What a launch does that may begin early and comes after several others is not written down anywhere.
+    if (step.launch && step.launch->overlaps && stream->last.size() > 1) return report(API(ErrorInvalidValue));
+    Graph& graph = stream->recording->graph;
+    graph.push_back({std::move(step), stream->last});
+    stream->last = {int(graph.size()) - 1};
+    return API(Success);
+  }
+  size_t pick(size_t count) {
+    if (!order_ || !strcmp(order_, "forward")) return 0;
+    if (!strcmp(order_, "reverse")) return count - 1;
+    random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+    return size_t(random_ >> 33) % count;
+  }
   struct Held {
     std::shared_ptr<const Launched> launch;
     Status status;
@@ -245,10 +298,9 @@ class Work {
   std::mutex mutex_;
   std::shared_ptr<const Launched> held_;
   std::vector<std::function<void()>> deferred_;
-  bool skip_ = [] {
-    const char* order = getenv("AITC_EMULATOR_ORDER");
-    return order && (!strcmp(order, "reverse") || atoi(order) % 2);
-  }();
+  const char* order_ = getenv("AITC_EMULATOR_ORDER");
+  bool skip_ = order_ && (!strcmp(order_, "reverse") || atoi(order_) % 2);
+  uint64_t random_ = order_ ? uint64_t(atoi(order_)) : 0;
 };
 inline Work& work() {
   static Work* w = new Work;
@@ -273,8 +325,8 @@ inline Status copy(Stream* stream, std::function<Status()> step) {
 
 using API(Stream_t) = emulated_runtime::Stream*;
 using API(Event_t) = emulated_runtime::Event*;
-using API(Graph_t) = emulated_runtime::Steps*;
-using API(GraphExec_t) = emulated_runtime::Steps*;
+using API(Graph_t) = emulated_runtime::Graph*;
+using API(GraphExec_t) = emulated_runtime::Graph*;
 
 #define RETURN(status) return ::emulated_runtime::report(status)
 inline const char* API(GetErrorName)(API(Error_t) e) {
@@ -334,20 +386,33 @@ inline API(Error_t) API(StreamIsCapturing)(API(Stream_t) stream, API(StreamCaptu
 }
 inline API(Error_t) API(StreamBeginCapture)(API(Stream_t) stream, API(StreamCaptureMode)) {
   if (!stream || stream->recording) RETURN(API(ErrorInvalidValue));
-  return stream->recording.reset(new emulated_runtime::Steps), API(Success);
+  stream->recording = std::make_shared<emulated_runtime::Recording>();
+  stream->recording->streams = {stream};
+  return stream->last.clear(), API(Success);
 }
 inline API(Error_t) API(StreamEndCapture)(API(Stream_t) stream, API(Graph_t) * graph) {
-  if (!stream || !stream->recording) RETURN(API(ErrorInvalidValue));
-  return *graph = stream->recording.release(), API(Success);
+  *graph = nullptr;
+  if (!stream || !stream->recording || stream->recording->streams[0] != stream) RETURN(API(ErrorInvalidValue));
+  const std::shared_ptr<emulated_runtime::Recording> recording = stream->recording;
+  for (emulated_runtime::Stream* s : recording->streams) s->recording.reset();
+  // All has to end in the stream that was recorded.
+  std::vector<bool> joined(recording->graph.size());
+  std::vector<int> waiting = stream->last;
+  while (!waiting.empty()) {
+    const int n = waiting.back();
+    waiting.pop_back();
+    if (joined[size_t(n)]) continue;
+    joined[size_t(n)] = true;
+    const std::vector<int>& after = recording->graph[size_t(n)].after;
+    waiting.insert(waiting.end(), after.begin(), after.end());
+  }
+  if (!std::all_of(joined.begin(), joined.end(), [](bool b) { return b; })) RETURN(API(ErrorStreamCaptureUnjoined));
+  return *graph = new emulated_runtime::Graph(recording->graph), API(Success);
 }
 inline API(Error_t) API(GraphDestroy)(API(Graph_t) graph) { return delete graph, API(Success); }
 inline API(Error_t) API(GraphExecDestroy)(API(GraphExec_t) exec) { return delete exec, API(Success); }
 inline API(Error_t) API(GraphLaunch)(API(GraphExec_t) exec, API(Stream_t) stream) {
-  for (const auto& step : *exec) {
-    const API(Error_t) e = emulated_runtime::work().submit(stream, step);
-    if (e != API(Success)) return e;
-  }
-  return API(Success);
+  return emulated_runtime::work().replay(stream, *exec);
 }
 
 inline API(Error_t) API(EventCreateWithFlags)(API(Event_t) * event, unsigned) {
@@ -355,10 +420,25 @@ inline API(Error_t) API(EventCreateWithFlags)(API(Event_t) * event, unsigned) {
 }
 inline API(Error_t) API(EventDestroy)(API(Event_t) event) { return delete event, API(Success); }
 inline API(Error_t) API(EventRecord)(API(Event_t) event, API(Stream_t) stream = nullptr) {
+  event->recorded = stream && stream->recording;
+  if (event->recorded) return event->recording = stream->recording, event->last = stream->last, API(Success);
   return emulated_runtime::copy(stream, [=] { return event->at = std::chrono::steady_clock::now(), API(Success); });
 }
 inline API(Error_t) API(EventSynchronize)(API(Event_t)) { return emulated_runtime::work().finish(); }
-inline API(Error_t) API(StreamWaitEvent)(API(Stream_t), API(Event_t), unsigned) { return API(Success); }
+inline API(Error_t) API(StreamWaitEvent)(API(Stream_t) stream, API(Event_t) event, unsigned) {
+  const std::shared_ptr<emulated_runtime::Recording> recording = event->recording.lock();
+  if (!event->recorded) RETURN(stream && stream->recording ? API(ErrorStreamCaptureIsolation) : API(Success));
+  if (!stream || !recording || (stream->recording && stream->recording != recording))
+    RETURN(API(ErrorStreamCaptureIsolation));
+  if (!stream->recording) {
+    stream->recording = recording;
+    recording->streams.push_back(stream);
+    stream->last.clear();
+  }
+  for (int n : event->last)
+    if (std::find(stream->last.begin(), stream->last.end(), n) == stream->last.end()) stream->last.push_back(n);
+  return API(Success);
+}
 inline API(Error_t) API(EventElapsedTime)(float* milliseconds, API(Event_t) begin, API(Event_t) end) {
   return *milliseconds = std::chrono::duration<float, std::milli>(end->at - begin->at).count(), API(Success);
 }

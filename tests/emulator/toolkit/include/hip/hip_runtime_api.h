@@ -39,7 +39,7 @@ inline hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned gx, unsigned g
   return emulated_runtime::launch(*f, {{gx, gy, gz, bx, by, bz, 1, 1, 1}}, smem_bytes, arguments, false, stream);
 }
 inline hipError_t hipGraphInstantiate(hipGraphExec_t* exec, hipGraph_t graph, void*, char*, size_t) {
-  return *exec = new emulated_runtime::Steps(*graph), hipSuccess;
+  return *exec = new emulated_runtime::Graph(*graph), hipSuccess;
 }
 #undef API
 #undef RETURN
