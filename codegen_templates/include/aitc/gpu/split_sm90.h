@@ -139,14 +139,19 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
     int band, unit;
     const int row = place_of(i, band, unit), col = n + unit * 8;
     if (band >= Bands || unit >= BN / 8 || (!moments && (row >= M || col >= N))) continue;
-    float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    // Rows 4 to 7 of a unit begin with its second half: no bank is asked twice.
+    const int turn = lane % 8 / 4;
+    float sums[2][4] = {};
     AITC_UNROLL
     for (int s = 0; s < Split; ++s)
       AITC_UNROLL
       for (int e = 0; e < 2; ++e) {
-        const float4 v = load_shared_float4(parts + uint32_t((((s * Bands + band) * (BN / 8) + unit) * 32 + lane % 8 * 4 + e * 2) * 8));
-        x[4 * e] += v.x, x[4 * e + 1] += v.y, x[4 * e + 2] += v.z, x[4 * e + 3] += v.w;
+        const float4 v = load_shared_float4(parts + uint32_t((((s * Bands + band) * (BN / 8) + unit) * 32 + lane % 8 * 4 + (e ^ turn) * 2) * 8));
+        sums[e][0] += v.x, sums[e][1] += v.y, sums[e][2] += v.z, sums[e][3] += v.w;
       }
+    float x[8];
+    AITC_UNROLL
+    for (int e = 0; e < 8; ++e) x[e] = turn == e / 4 ? sums[0][e % 4] : sums[1][e % 4];
     const Store& own = stores.at(i);
     if constexpr (moments) {  // the four lanes of a row go together, and none of them leaves the warp
       const bool valid = row < M && col < N;
