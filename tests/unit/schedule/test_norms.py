@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from aitc.ir.builder import Builder
+from aitc.ir.dim import Dim, symbol
 from aitc.ir.dtype import F16
 from aitc.ir.graph import Graph, Value
 from aitc.ir.interpret import interpret
@@ -29,7 +30,7 @@ WIDTH = 96
 class Network:
     """A graph under construction, with random weights."""
 
-    def __init__(self, rows: int = 40) -> None:
+    def __init__(self, rows: Dim = 40) -> None:
         self.graph = Graph("main")
         self.b = Builder(self.graph)
         self.rng = np.random.default_rng(0)
@@ -91,9 +92,10 @@ def test_the_same_results(make: Callable[[Network], Graph], count: int) -> None:
     np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), atol=3e-2)
 
 
+@pytest.mark.parametrize("rows", [40, symbol("s", 1, 512)], ids=str)
 @pytest.mark.parametrize(("make", "products"), [(after, 6), (before, 10)])
-def test_no_launch_but_the_products(make: Callable[[Network], Graph], products: int) -> None:
-    plan = schedule(make(Network()), H200, PlanOptions("m", "m.onnx"))
+def test_no_launch_but_the_products(make: Callable[[Network], Graph], products: int, rows: Dim) -> None:
+    plan = schedule(make(Network(rows)), H200, PlanOptions("m", "m.onnx"))
     assert [launch.note.split(" + ")[0] for launch in plan.launches] == ["MatMul"] * products
     described = [k for k in plan.kernels if any("moments_of" in a for f in k.context.functors for a in f.aliases)]
     assert described and all(k.kernel == "gemm_sm90" for k in described)
