@@ -180,17 +180,19 @@ class ConvSm90(ProductSm90):
         parameters.pointer(form.root, const=True)
         assert suffix or (id(root), True) not in declared.pointers, "a filter is no operand of its own epilogue"
         weights = parameters.pointer(root, const=True)
-        packed = np.ascontiguousarray(array.reshape(p.K, p.C, taps).transpose(0, 2, 1))  # (K, R S, C)
         slice_a, slice_b = config.slices
+        rows = max(p.K, config.BN)  # few filters, then zeros: what lies outside of a map costs the copy engine more than what is there
+        packed = np.zeros((rows, taps, p.C), array.dtype)
+        packed[: p.K] = array.reshape(p.K, p.C, taps).transpose(0, 2, 1)
         stride = pixel_stride(form) if in_rows(p) else None
         size, c_type = root.type.dtype.bytes, root.type.dtype.c
         depth, tf32 = sm90.BLOCK_BYTES // size, size == 4
-        filters = k.MapSpec(f"map_w{suffix}", root, 0, (p.C, taps, p.K), (p.C * size, taps * p.C * size), (depth, 1, slice_b), (1, 1, 1), tf32=tf32)
+        filters = k.MapSpec(f"map_w{suffix}", root, 0, (p.C, taps, rows), (p.C * size, taps * p.C * size), (depth, 1, slice_b), (1, 1, 1), tf32=tf32)
         structs: list[tuple[str, ...]] = []
         if stride is not None:
             flat, box = (mul(stride, size), mul(mul(stride, p.pixels), size)), (depth, slice_a, 1)
             pixels = k.MapSpec(f"map_x{suffix}", form.root, form.offset, (p.C, p.pixels, 1), flat, box, (1, 1, 1), tf32=tf32)
-            filters = k.MapSpec(f"map_w{suffix}", root, 0, (p.C, p.K, 1), (p.C * size, p.K * p.C * size), (depth, slice_b, 1), (1, 1, 1), tf32=tf32)
+            filters = k.MapSpec(f"map_w{suffix}", root, 0, (p.C, rows, 1), (p.C * size, rows * p.C * size), (depth, slice_b, 1), (1, 1, 1), tf32=tf32)
             texts = [f"MatrixSm90<{c_type}, false, false, {weight}>{{&map_{name}{suffix}}}" for name, weight in (("x", "false"), ("w", "true"))]
         else:
             sizes = [int(d) for d in p.input[1:]]  # type: ignore[arg-type]

@@ -139,7 +139,7 @@ class Statistics(k.Kernel):
         active = min(blocks, units * resident)
         rate = target.gbps * 0.85 * min(1.0, active * c.threads / (units * 1024))
         rounds = ceil(blocks / (units * resident))
-        return target.launch_us + total * 1e-3 / rate + 0.02 * (p.C / c.channels - 1) + 1.6 * rounds + (1.3 + c.parts / 512 if c.parts > 1 else 0.0)
+        return target.launch_us + total * 1e-3 / rate + 0.02 * (p.C / c.channels - 1) + 1.4 * rounds + (1.0 + c.parts / 512 if c.parts > 1 else 0.0)
 
     def build(self, group: Group, problem: StatisticsProblem, config: StatisticsTile, storage: StorageOf, target: Target) -> k.Draft:
         node = group.anchor
