@@ -1,7 +1,7 @@
 """For all tests: settings of the user's environment are left out, compiled objects are shared between tests and runs,
 and cpu code is compiled for this machine's instruction set alone, unless a test asks for more: that halves the time of
 most. Hypothesis draws the same examples in each run, so that a change is judged by itself: ``AITC_TEST_FUZZ=1`` draws
-fresh ones (``make fuzz``)."""
+fresh ones (``make fuzz``). The last lines say how long the GPU kernels on the emulator took."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 CACHE = Path(tempfile.gettempdir()) / f"aitc-test-cache-{getpass.getuser()}"
@@ -22,3 +23,25 @@ for name in [n for n in os.environ if n.startswith("AITC_")]:
     del os.environ[name]
 os.environ["AITC_CACHE_DIR"] = str(CACHE)
 os.environ["AITC_ISA"] = "native"
+
+EMULATED = (
+    "tests/emulator/",
+    "tests/kernels/gpu/test_emulated.py",
+    "tests/kernels/gpu/test_every_configuration.py",
+    "tests/kernels/gpu/test_configurations.py",
+    "tests/kernels/gpu/test_planted_faults.py",
+    "tests/models/test_emulated_models.py",
+    "tests/conformance/test_gpu.py::test_a_test_of_each_operator_on_the_emulator",
+    "tests/conformance/test_gpu.py::test_a_kernel_that_does_not_compile",
+    "tests/conformance/test_cases.py::test_half_precision_on_an_emulated_gpu",
+)
+"""Tests that run GPU kernels on the CPU."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The emulator's share of the time: minutes of tests, and of the clock when all workers are busy."""
+    reports = [r for found in terminalreporter.stats.values() for r in found if isinstance(r, pytest.TestReport)]
+    minutes = sum(r.duration for r in reports if r.nodeid.startswith(EMULATED)) / 60
+    workers = getattr(config.option, "numprocesses", None) or 1
+    if minutes > 0.1:
+        terminalreporter.write_line(f"GPU kernels on the emulator: {minutes:.1f} minutes of tests, {minutes / workers:.1f} with {workers} workers")
