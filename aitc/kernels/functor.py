@@ -131,7 +131,7 @@ class FunctorBuilder:
     ``inside`` the nodes of the group; ``given`` what the kernel itself supplies: value -> (index, text per element).
     ``aligned``: V is always ``width`` and the coordinate a multiple of it, so that what an element adds to an index can be seen.
     ``rows``: coordinates that the kernel tells the functor before it computes, by ``enter``: what depends on nothing else is computed there, once
-    (``entered``).
+    (``entered``). ``prefetch``: it also asks for constants that depend on the vector coordinate alone, before it may read anything else.
     """
 
     def __init__(
@@ -144,6 +144,7 @@ class FunctorBuilder:
         given: dict[Value, tuple[Index, str]] | None = None,
         aligned: bool = False,
         rows: Sequence[Symbol] = (),
+        prefetch: bool = False,
     ):
         self.inside = inside
         self.vector = vector
@@ -163,6 +164,8 @@ class FunctorBuilder:
         self.rows = frozenset(rows)
         self.held: list[str] = []  # members that ``enter`` fills
         self.enter: list[Line] = []
+        self.prefetch = prefetch
+        self.columns: dict[str, None] = {}  # addresses of constants that depend on the vector coordinate alone
 
     # --- names and expressions
     def fresh(self, letter: str) -> str:
@@ -309,8 +312,10 @@ class FunctorBuilder:
             self.emit(f"const {dtype.compute_c} {name} = {converted(f'{pointer}[{self.c(offset)}]', dtype)};", True)
             return Ref(name, uniform=True, outer=not self.block.element)
         if mode == "vector" and not self.block.element:
-            name = self.fresh("v")
-            self.emit(f"const auto {name} = load<V>({address(pointer, self.c(offset))});", True)
+            name, where = self.fresh("v"), address(pointer, self.c(offset))
+            if storage.root.const is not None and all(s == self.vector for s in symbols(offset)):
+                self.columns[where] = None
+            self.emit(f"const auto {name} = load<V>({where});", True)
             return Ref(converted(f"{name}[j]", dtype), uniform=False, outer=True)
         name = self.fresh("e")
         self.emit(

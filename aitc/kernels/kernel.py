@@ -276,6 +276,10 @@ def finish(
         aliases = (*aliases, "static constexpr bool enters = true;")
         head = f"template <class Across> AITC_FN void enter({signature.rpartition(', ')[0]}, const Across& across) {{"
         methods = (*methods, (Line(head), *(Line(INDENT + line.code, line.note) for line in builder.enter), Line("}")))
+    if builder.prefetch and builder.columns:
+        aliases = (*aliases, "static constexpr bool prefetches = true;")
+        head, vector = "AITC_FN void prefetch(int64_t {}) const {{", signature.rpartition(" ")[2]
+        methods = (*methods, (Line(head.format(vector)), *(Line(f"{INDENT}prefetch_l2({where});") for where in builder.columns), Line("}")))
     return FunctorText(
         name,
         comment,

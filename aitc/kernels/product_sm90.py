@@ -228,9 +228,11 @@ def _store(
     staged = work.staged if dense is not None and isinstance(config, sm90.Sm90Tile) and config.staged else None
     place = group, group.anchor.output, work.index, work.coords, parameters, storage, work.signature
     if dense is not None:
-        return result_functor(*place, staged=staged, name=f"Store{suffix}", rows=work.coords[:-1]), dense, staged
+        return result_functor(*place, staged=staged, name=f"Store{suffix}", rows=work.coords[:-1], prefetch=True), dense, staged
     rows = work.coords[:-1] if isinstance(config, sm90.Sm90Split) else ()  # a tile's stores hand rows to other lanes
-    store = store_functor(group, work.index, work.coords, parameters, storage, target, work.signature, widest=8, name=f"Store{suffix}", rows=rows)
+    store = store_functor(
+        group, work.index, work.coords, parameters, storage, target, work.signature, widest=8, name=f"Store{suffix}", rows=rows, prefetch=True
+    )
     return store, dense, staged
 
 

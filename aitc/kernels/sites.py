@@ -42,12 +42,13 @@ def store_functor(
     comment: str = "what happens to V neighbouring results",
     widest: int = 16,
     rows: Sequence[Symbol] = (),
+    prefetch: bool = False,
 ) -> FunctorText:
     """The functor that takes the anchor's results (``start``, its first output unless given) at ``index`` over ``coords`` through the tail to memory.
 
     The last coordinate is the vector. The widest vector is taken in which every output can be stored, unless a narrower one saves loads element by element.
-    ``rows``: what the kernel calls ``enter`` with. Where a Moments is in the group, the functor also gives back what it describes, as stored, in
-    ``kept``, and stores the moments that the kernel makes of it.
+    ``rows``: what the kernel calls ``enter`` with; ``prefetch``: whether it calls that. Where a Moments is in the group, the functor also gives back
+    what it describes, as stored, in ``kept``, and stores the moments that the kernel makes of it.
     """
     assert group.anchor is not None
     start = start or group.anchor.output
@@ -60,7 +61,7 @@ def store_functor(
     def write(width: int) -> tuple[int, Parameters, FunctorText]:
         """Loads element by element, the parameters, and the text of a functor so wide."""
         trial = parameters.clone()
-        builder = FunctorBuilder(group.inside, coords[-1], width, trial, storage, {start: (index, acc)}, rows=rows)
+        builder = FunctorBuilder(group.inside, coords[-1], width, trial, storage, {start: (index, acc)}, rows=rows, prefetch=prefetch)
         for o, at in outputs.items():
             builder.store(o, at, builder.value(o, at))
         aliases, methods = _moments_method(builder, described, spread_indices(group.nodes, start, index), signature, True) if described else ((), ())
@@ -150,16 +151,17 @@ def result_functor(
     name: str = "Store",
     comment: str = "what becomes of V neighbouring results, before they are rounded and stored",
     rows: Sequence[Symbol] = (),
+    prefetch: bool = False,
 ) -> FunctorText:
     """As ``store_functor`` for a ``dense_result``, but it returns the results in ``out``, two neighbours at a time, and stores nothing.
 
-    ``staged``: an operand (from ``staged_operand``) that the kernel brings itself. ``rows``: what it calls ``enter`` with.
+    ``staged``: an operand (from ``staged_operand``) that the kernel brings itself. ``rows``, ``prefetch``: as for ``store_functor``.
     """
     described, group = described_by(group)
     outputs = output_indices(group, start, index)
     assert outputs is not None and len(outputs) == 1
     ((o, at),) = outputs.items()
-    builder = _StagedBuilder(group.inside, coords[-1], 2, parameters, storage, {start: (index, "acc[j]")}, rows=rows)
+    builder = _StagedBuilder(group.inside, coords[-1], 2, parameters, storage, {start: (index, "acc[j]")}, rows=rows, prefetch=prefetch)
     more, methods = _moments_method(builder, described, spread_indices(group.nodes, start, index), signature, False) if described else ((), ())
     aliases = [f"using result = {o.type.dtype.c};", *more]
     if staged is not None:

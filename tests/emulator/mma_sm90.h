@@ -27,6 +27,7 @@ inline void barrier_wait(uint32_t barrier, uint32_t parity, AITC_EMULATOR_SITE) 
 }
 
 // ---------------------------------------------------------------- TMA
+inline void prefetch_l2(const void*) {}
 inline void tma_prefetch(const CUtensorMap&) {}
 inline void tma_load(uint32_t to, const CUtensorMap& map, int x, int y, uint32_t barrier, AITC_EMULATOR_SITE) {
   emu::tma_load_tiled<2>(to, map, {x, y}, barrier, 0, site);

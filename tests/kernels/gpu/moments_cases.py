@@ -100,7 +100,7 @@ def applied(
     tail = f"r[j] = convert<{ct}>(x)" if split else "out[j] = x"
     store = f"""struct Store {{
   static constexpr int width = 8;
-  static constexpr bool enters = true;
+  static constexpr bool enters = true, prefetches = true;
   {'' if split else f'using result = {ct};'}
   {f'using staged = {ct};' if staged else ''}
   const {ct}* bias;
@@ -109,6 +109,7 @@ def applied(
   const float* sums;
   const {ct}* residual;
   RowMoments of;
+  AITC_FN void prefetch(int64_t col) const {{ prefetch_l2(bias + col), prefetch_l2(sums + col); }}
   template <class Across> AITC_FN void enter(int, int64_t row, const Across& across) {{
     of = merged_moments<{K // PART}, {PART}>(parts + row * {K // PART * 2}, {EPSILON}f, across);
   }}

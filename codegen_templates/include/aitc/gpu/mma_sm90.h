@@ -80,6 +80,7 @@ AITC_FN void barrier_wait(uint32_t barrier, uint32_t parity) {
 }
 
 // ---------------------------------------------------------------- TMA
+AITC_FN void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 AITC_FN void tma_prefetch(const CUtensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 AITC_FN void tma_load(uint32_t to, const CUtensorMap& map, int x, int y, uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(barrier)

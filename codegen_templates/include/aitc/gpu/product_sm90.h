@@ -22,6 +22,7 @@
 //          sum of their squared differences from it; BN and N are multiples of 32)
 //          Such a functor may have `using staged = half_t` and take another matrix of 16-bit elements (a residual) before `out`, const float (&staged)[V]: the copy engine brings it
 //          through map_s at a tile's start to where the tile will be staged for its store. The tile has to be `staged`
+//          Either may have `static constexpr bool prefetches = true` and prefetch(col): what it reads of constants for 8 columns is to be brought nearer
 #pragma once
 #include "aitc/gpu/blocks.h"
 #include "aitc/gpu/mma_sm90.h"
@@ -90,6 +91,19 @@ template <class Store, class = void> struct StoreMoments {
 template <class Store> struct StoreMoments<Store, decltype(void(Store::moments_of))> {
   static constexpr int of = Store::moments_of;
 };
+
+template <class Store, class = void> struct StorePrefetches {
+  static constexpr bool prefetches = false;
+};
+template <class Store> struct StorePrefetches<Store, decltype(void(Store::prefetches))> {
+  static constexpr bool prefetches = true;
+};
+
+// One warp brings what the epilogue reads of constants, from column `col` to `end`, into the second-level cache: it waits for no earlier kernel.
+template <class Store> AITC_FN void prefetch_columns(const Store& store, int col, int end) {
+  if constexpr (StorePrefetches<Store>::prefetches)
+    for (int c = col + lane_index() * 8; c < end; c += warp_size * 8) store.prefetch(int64_t(c));
+}
 
 // Four lanes of a warp that share a row, `stride` apart.
 template <int stride> struct RowQuad {
@@ -305,6 +319,11 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
     warp_barrier();
   } else {  // ---- math ----
     if constexpr (Tile::moves_registers) registers_take<Tile::math_registers>();
+    if (group == 0 && warp == 0 && first < count) {
+      int batch, m, n;
+      locate(first, batch, m, n);
+      prefetch_columns(store, n, min_of(n + BN, N));
+    }
     grid_wait_previous();
     const uint32_t patch = patches + uint32_t((group * 4 + warp) * Tile::patch_bytes);
     char* patch_pointer = shared_memory() + Stages * (Tile::bytes_a + Tile::bytes_b) + (group * 4 + warp) * Tile::patch_bytes;

@@ -76,6 +76,7 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
     }
     warp_barrier();
   } else {  // ---- math ----
+    if (warp == 0) prefetch_columns(store, n, min_of(n + BN, N));
     grid_wait_previous();
     if constexpr (StoreEnters<Store>::enters)
       AITC_UNROLL
