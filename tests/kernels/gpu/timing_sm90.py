@@ -68,13 +68,18 @@ def _grouped(sizes: tuple[tuple[int, int, int], ...], tiles: tuple[Sm90Tile | Sp
     return Race(f"grouped_sm90 {name}", sum(2.0 * M * N * K for M, N, K in sizes), 0, make, rival)
 
 
-def _attention(b: int, h: int, length: int, D: int, tiles: tuple[tuple[int, int, int, int, bool], ...], causal: bool = False) -> Race:
+def _attention(
+    b: int, h: int, length: int, D: int, tiles: tuple[tuple[int, int, int, int, bool], ...], causal: bool = False, keys: int | None = None
+) -> Race:
+    keys = keys or length
+
     def rival(torch: Any, x: list[Any]) -> Any:
-        q, k, v = (t.view(b, length, h, D).transpose(1, 2) for t in x[:3])
+        q, k, v = (t.view(b, rows, h, D).transpose(1, 2) for t, rows in zip(x[:3], (length, keys, keys), strict=True))
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
 
-    make = tuple(attention_sm90_cases.attention(t, b, h, length, length, D, causal=causal, light=True) for t in tiles)
-    return Race(f"attention_sm90 ({b},{h},{length},{D}){' causal' if causal else ''}", 4.0 * b * h * length * length * D / (2 if causal else 1), 0, make, rival)
+    make = tuple(attention_sm90_cases.attention(t, b, h, length, keys, D, causal=causal, light=True) for t in tiles)
+    name = f"attention_sm90 ({b},{h},{length}{f'x{keys}' if keys != length else ''},{D}){' causal' if causal else ''}"
+    return Race(name, 4.0 * b * h * length * keys * D / (2 if causal else 1), 0, make, rival)
 
 
 def races() -> Iterator[Race]:
@@ -101,3 +106,9 @@ def races() -> Iterator[Race]:
     yield _attention(32, 12, 197, 64, whole)
     yield _attention(32, 12, 384, 64, ((128, 3, 2, 1, False), (128, 2, 2, 1, False), (128, 1, 2, 2, False)))
     yield _attention(1, 32, 2048, 128, ((128, 2, 2, 1, False), (176, 2, 2, 1, False)), causal=True)
+    streams = tuple((*t, False) for t in ((128, 3, 2, 1), (128, 2, 2, 1), (176, 2, 2, 1), (96, 3, 2, 1), (80, 3, 2, 1), (128, 1, 2, 2), (64, 1, 2, 3)))
+    yield _attention(2, 8, 4096, 40, streams)  # Stable Diffusion's UNet: itself, and 77 words
+    yield _attention(2, 8, 1024, 80, ((128, 2, 2, 1, False), (96, 3, 2, 1, False), (80, 3, 2, 1, False), (64, 1, 2, 2, False), (80, 1, 2, 2, False)))
+    yield _attention(2, 8, 256, 160, ((256, 1, 1, 1, True), (128, 1, 2, 1, False), (64, 1, 2, 2, False), (64, 2, 2, 1, False)))
+    for length, D in ((4096, 40), (1024, 80), (256, 160)):
+        yield _attention(2, 8, length, D, ((80, 3, 1, 1, True), (80, 2, 1, 1, True), (80, 1, 1, 2, True), (80, 1, 1, 3, True)), keys=77)
