@@ -11,68 +11,9 @@ from aitc.kernels.cdna import FLOAT8_TILES as CDNA_FLOAT8_TILES
 from aitc.kernels.cdna import FLOAT_TILES as CDNA_FLOAT_TILES
 from aitc.kernels.cdna import HALF_TILES as CDNA_HALF_TILES
 from aitc.kernels.cdna import CdnaTile
+from aitc.kernels.tiles import SimtTile, Sm80Tile
 
 from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
-
-
-@dataclass(frozen=True, slots=True)
-class Sm80Tile:
-    """The arguments of Tile<> in tile_sm80.h."""
-
-    BM: int
-    BN: int
-    BK: int
-    warps_m: int
-    warps_n: int
-    stages: int
-    warps_k: int = 1
-
-    @property
-    def text(self) -> str:
-        """As written in a source."""
-        return f"Tile<{self.BM}, {self.BN}, {self.BK}, {self.warps_m}, {self.warps_n}, {self.stages}, {self.warps_k}>"
-
-    @property
-    def threads(self) -> int:
-        """Threads a block."""
-        return 32 * self.warps_m * self.warps_n * self.warps_k
-
-    def smem_bytes(self, element_bytes: int) -> int:
-        """The formula that tile_sm80.h documents."""
-        wm, wn = self.BM // self.warps_m, self.BN // self.warps_n
-        loop = self.stages * (self.BM + self.BN) * self.BK * element_bytes
-        partial = (self.warps_k - 1) * wm * wn
-        return max(loop, self.warps_m * self.warps_n * 4 * max(16 * (wn + 8), partial))
-
-
-@dataclass(frozen=True, slots=True)
-class SimtTile:
-    """The arguments of SimtTile<> in gemm_simt.h."""
-
-    BM: int
-    BN: int
-    BK: int
-    TM: int
-    TN: int
-    split: int = 1
-
-    @property
-    def text(self) -> str:
-        """As written in a source."""
-        return f"SimtTile<{self.BM}, {self.BN}, {self.BK}, {self.TM}, {self.TN}, {self.split}>"
-
-    @property
-    def threads(self) -> int:
-        """Threads a block."""
-        return (self.BM // self.TM) * (self.BN // self.TN) * self.split
-
-    def smem_bytes(self, element_bytes: int) -> int:
-        """The formula that gemm_simt.h documents; `element_bytes` of the accumulator's type."""
-        return (
-            max(self.split * 2 * self.BK * (self.BM + 4 + self.BN + 4), (self.split - 1) * self.BM * self.BN)
-            * element_bytes
-        )
-
 
 AnyTile = Sm80Tile | SimtTile | CdnaTile
 
