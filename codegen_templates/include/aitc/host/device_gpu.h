@@ -423,10 +423,11 @@ class Executor {
   struct Recorded {
     std::vector<int64_t> dims;
     Pointers pointers;
-    gpu::Replay replay;  // empty when this combination came once only
+    gpu::Replay replay;  // empty when these sizes came once only
+    bool current = false;  // it is of these addresses
     uint64_t last_use = 0;
   };
-  static constexpr size_t kept_recordings = 16;
+  static constexpr size_t kept_recordings = 16, kept_of_sizes = 4;
 
   // Device memory for a tensor that is not (suitably) on the device. It grows, never shrinks.
   char* staging(int port, uint64_t bytes) {
@@ -453,6 +454,7 @@ class Executor {
 
   Run make_run(const Pointers& pointers, gpu::Stream stream, Timeline* timeline, Lanes* lanes = nullptr) {
     if (program_.steps) late_.pool.begin();
+    if (lanes) lanes->begin();
     return Run{arena_.data(), weights_->data(), state_.data(), pointers.data(), pointers.data() + program_.input_count,
                device_,       stream,           timeline,      &late_,          lanes};
   }
@@ -466,31 +468,45 @@ class Executor {
     return in_place ? static_cast<char*>(tensor.data) : staging(port, bytes);
   }
 
-  // The first time that sizes and addresses come they are launched one by one, the second time recorded, then replayed.
+  // The first time that sizes come they are launched one by one, from the second time on replayed. Each set of addresses has
+  // its recording, up to `kept_of_sizes`; then the one that was used least recently is brought up to date with new ones.
   void execute(const Sizes& sizes, const Pointers& pointers, gpu::Stream stream) {
-    Recorded* found = nullptr;
-    for (Recorded& r : recorded_)
-      if (r.dims == sizes.dims && r.pointers == pointers) found = &r;
+    Recorded *found = nullptr, *oldest = nullptr;
+    size_t alike = 0;
+    for (Recorded& r : recorded_) {
+      if (r.dims != sizes.dims) continue;
+      if (r.pointers == pointers) found = &r;
+      if (oldest == nullptr || r.last_use < oldest->last_use) oldest = &r;
+      ++alike;
+    }
     if (found == nullptr) {
-      if (recorded_.size() < kept_recordings) recorded_.emplace_back();
-      found = &recorded_.back();
-      for (Recorded& r : recorded_)
-        if (r.last_use < found->last_use) found = &r;
-      *found = Recorded{sizes.dims, pointers, gpu::Replay(), ++clock_};
-      program_.run(make_run(pointers, stream, nullptr), sizes.dims.data());
-      return;
+      found = alike < kept_of_sizes ? &free_place() : oldest;
+      found->dims = sizes.dims;
+      found->pointers = pointers;
+      found->current = false;
     }
     found->last_use = ++clock_;
-    if (!found->replay && can_record_) record(*found, sizes);
-    if (found->replay) found->replay.launch(stream);
+    if (!found->current && alike > 0 && can_record_) record(*found, sizes);
+    if (found->current) found->replay.launch(stream);
     else program_.run(make_run(pointers, stream, nullptr), sizes.dims.data());
+  }
+
+  // Where nothing is recorded; what was used least recently is forgotten if there is no room.
+  Recorded& free_place() {
+    if (recorded_.size() < kept_recordings) return recorded_.emplace_back(), recorded_.back();
+    Recorded* oldest = &recorded_.front();
+    for (Recorded& r : recorded_)
+      if (r.last_use < oldest->last_use) oldest = &r;
+    *oldest = Recorded();
+    return *oldest;
   }
 
   void record(Recorded& place, const Sizes& sizes) {
     const gpu::Stream stream = stream_->get();
     try {
-      place.replay = gpu::Replay::record(
+      place.replay.record(
           stream, [&] { program_.run(make_run(place.pointers, stream, nullptr, lanes_.get()), sizes.dims.data()); });
+      place.current = true;
     } catch (const Error&) {
       if (!gpu::may_not_record) throw;
       can_record_ = false;

@@ -233,9 +233,13 @@ class Replay {
   explicit operator bool() const { return exec_ != nullptr; }
   void launch(Stream stream) const { check(AITC_GPU_CALL(GraphLaunch)(exec_, stream), "launching the recorded model"); }
 
-  // Records what `body` launches on `stream`.
+  // Records what `body` launches on `stream`, in place of what was recorded before. Where that was the same launches at
+  // other addresses the executable graph is brought up to date, which takes less than making one. If it fails nothing is
+  // recorded.
   template <class Body>
-  static Replay record(Stream stream, const Body& body) {
+  void record(Stream stream, const Body& body) {
+    Replay before;
+    std::swap(exec_, before.exec_);
     check(AITC_GPU_CALL(StreamBeginCapture)(stream, AITC_GPU_CALL(StreamCaptureModeRelaxed)),
           "beginning to record the model");
     Graph graph = nullptr;
@@ -247,18 +251,33 @@ class Replay {
       throw;
     }
     check(AITC_GPU_CALL(StreamEndCapture)(stream, &graph), "recording the model");
-    Replay replay;
+    Status status = success;
+    if (before && updated(before.exec_, graph)) std::swap(exec_, before.exec_);
+    else
 #if defined(AITC_API_hip)
-    const Status status = hipGraphInstantiate(&replay.exec_, graph, nullptr, nullptr, 0);
+      status = hipGraphInstantiate(&exec_, graph, nullptr, nullptr, 0);
 #else
-    const Status status = cudaGraphInstantiate(&replay.exec_, graph, 0);
+      status = cudaGraphInstantiate(&exec_, graph, 0);
 #endif
     (void)AITC_GPU_CALL(GraphDestroy)(graph);
     check(status, "preparing the recorded model");
-    return replay;
   }
 
  private:
+  // Gives `exec` the launches of `graph`; false if they are others.
+  static bool updated(GraphExec exec, Graph graph) {
+#if defined(AITC_API_hip)
+    hipGraphNode_t node;
+    hipGraphExecUpdateResult result;
+    const Status status = hipGraphExecUpdate(exec, graph, &node, &result);
+#else
+    cudaGraphExecUpdateResultInfo result;
+    const Status status = cudaGraphExecUpdate(exec, graph, &result);
+#endif
+    if (status != success) (void)AITC_GPU_CALL(GetLastError)();
+    return status == success;
+  }
+
   GraphExec exec_ = nullptr;
 };
 

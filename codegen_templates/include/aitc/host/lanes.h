@@ -15,6 +15,11 @@ class Lanes {
     for (int lane = 1; lane < count; ++lane) sides_.emplace_back(new Side);
   }
 
+  // Before a run: what was recorded last does not matter any more.
+  void begin() {
+    open_ = 0, lane_ = 0;
+    first_ = false;
+  }
   // `count` lanes begin behind what `main` has so far. The first goes on as if nothing had happened.
   void fork(gpu::Stream main, int count) {
     begin_.record(main);

@@ -84,7 +84,11 @@ inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* 
                                   arguments, overlaps, c->stream);
 }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  return *exec = new emulated_runtime::Graph(*graph), cudaSuccess;
+  return emulated_runtime::instantiate(exec, *graph);
+}
+struct cudaGraphExecUpdateResultInfo {};
+inline cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
+  return emulated_runtime::update(*exec, *graph);
 }
 inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                                     cudaDriverEntryPointQueryResult* found) {

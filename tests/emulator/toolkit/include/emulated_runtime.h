@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -36,7 +37,8 @@ enum API(Error_t) {
   API(ErrorNotFound) = 500,
   API(ErrorLaunchFailure) = 719,
   API(ErrorStreamCaptureUnjoined) = 904,
-  API(ErrorStreamCaptureIsolation) = 905
+  API(ErrorStreamCaptureIsolation) = 905,
+  API(ErrorGraphExecUpdateFailure) = 910
 };
 enum API(MemcpyKind) {
   API(MemcpyHostToHost),
@@ -305,6 +307,27 @@ class Work {
 inline Work& work() {
   static Work* w = new Work;
   return *w;
+}
+
+// An executable copy. AITC_EMULATOR_GRAPHS limits how many a process may make.
+inline Status instantiate(Graph** exec, const Graph& graph) {
+  static std::atomic<int> left{[] {
+    const char* most = getenv("AITC_EMULATOR_GRAPHS");
+    return most ? atoi(most) : 1 << 30;
+  }()};
+  if (left-- <= 0) return report(API(ErrorMemoryAllocation));
+  return *exec = new Graph(graph), API(Success);
+}
+// Gives `exec` the arguments of `graph`; an error if it is not of the same launches, with the same edges.
+inline Status update(Graph& exec, const Graph& graph) {
+  const auto alike = [](const Node& a, const Node& b) {
+    const Launched *x = a.step.launch.get(), *y = b.step.launch.get();
+    return a.after == b.after && !x == !y && (!x || (x->kernel.launch == y->kernel.launch && x->overlaps == y->overlaps));
+  };
+  if (exec.size() != graph.size() || !std::equal(exec.begin(), exec.end(), graph.begin(), alike))
+    return report(API(ErrorGraphExecUpdateFailure));
+  exec = graph;
+  return API(Success);
 }
 
 inline Status launch(const Kernel& kernel, const Dims& dims, size_t smem_bytes, void** arguments, bool overlaps,

@@ -39,7 +39,12 @@ inline hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned gx, unsigned g
   return emulated_runtime::launch(*f, {{gx, gy, gz, bx, by, bz, 1, 1, 1}}, smem_bytes, arguments, false, stream);
 }
 inline hipError_t hipGraphInstantiate(hipGraphExec_t* exec, hipGraph_t graph, void*, char*, size_t) {
-  return *exec = new emulated_runtime::Graph(*graph), hipSuccess;
+  return emulated_runtime::instantiate(exec, *graph);
+}
+using hipGraphNode_t = void*;
+struct hipGraphExecUpdateResult {};
+inline hipError_t hipGraphExecUpdate(hipGraphExec_t exec, hipGraph_t graph, hipGraphNode_t*, hipGraphExecUpdateResult*) {
+  return emulated_runtime::update(*exec, *graph);
 }
 #undef API
 #undef RETURN

@@ -1,4 +1,4 @@
-"""Parallel branches of recorded runs: what the toolkit's graphs allow, and a whole model whose branches run in any order."""
+"""Recorded runs: what the toolkit's graphs allow, a whole model whose branches run in any order, and addresses that change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import emulator
 from aitc.emit.project import emit
 from aitc.pipeline import Options, build_plan, compile
 from aitc.progress import Silent
-from aitc.schedule.plan import Fork
+from aitc.schedule.plan import Fork, Plan
 
 TOOLKIT = Path(emulator.__file__).parent / "toolkit"
 HOST = r"""
@@ -96,34 +96,66 @@ def branches(path: Path) -> Path:
     return path
 
 
-RUN = """
+REFERENCE = """
 import sys
 import numpy as np
 import onnx
 from onnx import numpy_helper
 import aitc
+from aitc.runtime import DeviceArray
 weights = {w.name: numpy_helper.to_array(w) for w in onnx.load(sys.argv[1]).graph.initializer}
 rng = np.random.default_rng(1)
+def right(x, results):
+    for chain, got in enumerate(results):
+        wanted = x
+        for i in range(4):
+            wanted = np.maximum(wanted @ weights[f"w{chain}{i}"], 0)
+        if not np.allclose(got, wanted, rtol=0, atol=1e-4):
+            return False
+    return True
+def fresh():
+    return rng.standard_normal((5, 16)).astype(np.float32)
+"""
+RUN = """
 for folder in sys.argv[2:]:
-    right = True
-    with aitc.load(folder) as model:
-        for _ in range(6):  # launched one by one, then recorded, then replayed
-            x = rng.standard_normal((5, 16)).astype(np.float32)
-            for chain, got in enumerate(model(x)):
-                wanted = x
-                for i in range(4):
-                    wanted = np.maximum(wanted @ weights[f"w{chain}{i}"], 0)
-                right = right and np.allclose(got, wanted, rtol=0, atol=1e-4)
-    print(right)
+    with aitc.load(folder) as model:  # launched one by one, then recorded, then replayed
+        print(all([right(x, model(x)) for x in (fresh() for _ in range(6))]))
+"""
+MOVE = """
+with aitc.load(sys.argv[2]) as model:
+    kept = []  # so that no address comes twice
+    for _ in range(9):
+        x, at = fresh(), DeviceArray(model, (5, 16), model.inputs[0].dtype)
+        model._check(model._table.copy(0, at.address, x.ctypes.data, x.nbytes))
+        kept.append((x, at, model(at)))
+        print(right(x, [y.numpy() for y in kept[-1][2]]))
+    for x, at, _ in kept[-4:]:  # one of them has a recording for each set of addresses
+        print(right(x, [y.numpy() for y in model(at)]))
+    print(all(right(x, [y.numpy() for y in results]) for x, _, results in kept))
 """
 
 
-def test_branches_of_a_model(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Plan, Options]:
+    """The file, the folder it is compiled into, and how."""
+    folder = tmp_path_factory.mktemp("graphs")
+    options = Options(targets=("h200",), emulate=True, verify="require", output=folder / "out")
+    result = compile(branches(folder / "branches.onnx"), options)
+    assert result.plan is not None and result.verification is not None and result.verification.status == "passed"
+    return folder / "branches.onnx", folder / "out", result.plan, options
+
+
+def run(text: str, *arguments: Path, **env: str) -> list[str]:
+    env = {**env, "PYTHONPATH": str(emulator.ROOT), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", REFERENCE + text, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_branches_of_a_model(model: tuple[Path, Path, Plan, Options], tmp_path: Path) -> None:
     """Replays in any order give what is right; with an edge left out, only the order of the plan does."""
-    options = Options(targets=("h200",), emulate=True, verify="require", output=tmp_path / "out")
-    result = compile(branches(tmp_path / "branches.onnx"), options)
-    plan = result.plan
-    assert plan is not None and result.verification is not None and result.verification.status == "passed"
+    file, out, plan, options = model
     assert plan.forks == (Fork(0, (4, 4, 4)),)
     # A fork right behind another; and one where the last launch of the first lane does not wait for what it reads.
     forms = {"two": (Fork(0, (4, 2)), Fork(6, (2, 4))), "broken": (Fork(0, (3, 1, 4, 4)),)}
@@ -131,13 +163,13 @@ def test_branches_of_a_model(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         form = replace(plan, forks=forks)
         build_plan(form, emit(form), tmp_path / name, options, Silent())
+    folders = [out, *(tmp_path / name for name in forms)]
+    assert run(RUN, file, *folders, AITC_EMULATOR_ORDER="forward") == ["True", "True", "True"]
+    for order in ("reverse", "5"):
+        assert run(RUN, file, *folders, AITC_EMULATOR_ORDER=order) == ["True", "True", "False"]
 
-    def run(order: str) -> list[str]:
-        env = {"AITC_EMULATOR_ORDER": order, "PYTHONPATH": str(emulator.ROOT), "PATH": "/usr/bin:/bin"}
-        command = [sys.executable, "-c", RUN, tmp_path / "branches.onnx", *(tmp_path / name for name in ("out", *forms))]
-        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()
 
-    assert run("forward") == ["True", "True", "True"]
-    assert run("reverse") == run("5") == ["True", "True", "False"]
+def test_a_recording_follows_its_addresses(model: tuple[Path, Path, Plan, Options]) -> None:
+    """However many addresses come, four graphs are made for the same sizes, and brought up to date."""
+    file, out, *_ = model
+    assert run(MOVE, file, out, AITC_EMULATOR_GRAPHS="4") == ["True"] * 14
