@@ -259,7 +259,7 @@ struct Store {{
   }}
 }};
 using Tile = StemTileSm90<{k}, {blocks}, {stages}>;
-static_assert(Tile::smem_bytes<Window>() == {smem}, "shared memory");
+static_assert(Tile::smem_bytes<StemPatchSm90<{ct}, Window, {k}, {blocks}>>() == {smem}, "shared memory");
 AITC_KERNEL(384, 1) void AITC_ENTRY(stem)(const {ct}* x, const {ct}* w, const {ct}* bias, {ct}* y, AITC_GRID_CONSTANT CUtensorMap map_x, AITC_GRID_CONSTANT CUtensorMap map_d, int images) {{
   conv_stem_sm90<Tile, {ct}, Window>(images, map_x, w, Store{{bias}}, map_d);
 }}
@@ -274,6 +274,60 @@ AITC_KERNEL(384, 1) void AITC_ENTRY(stem)(const {ct}* x, const {ct}* w, const {c
         threads=384,
         smem_bytes=smem,
         arguments=(Input(x, dtype), Input(stem_weights(w[0, :, 0], lead), dtype), Input(bias, dtype), Output(y, dtype), map_x, map_d, Scalar(n)),
+        warp=32,
+        arch="90a",
+    )
+
+
+def patch(name: str, tile: tuple[int, int], n: int, size: Pair, k: int, window: Pair, pad: Pair, dtype: str = "f16", units: int = 132, light: bool = False) -> Problem:
+    """A convolution of (n, *size, 64) with stride 1, bias and ReLU, its weights resident; `tile`: blocks and stages."""
+    rng = np.random.default_rng(n + k)
+    blocks, stages = tile
+    R, S = window
+    P, Q = (e + 2 * p - f + 1 for e, p, f in zip(size, pad, window, strict=True))
+    wide, lines = 7 + S, 8 * blocks - 1 + R
+    smem = stages * (-(-lines * wide * 128 // 1024) * 1024 + 16) + R * S * k * 128 + 8 * 4096 + 8
+    bias = rounded(rng.standard_normal(k), dtype)
+    if light:
+        x, w, y = zeros(n, *size, 64), zeros(1, k, 1, *window, 64), zeros(n, P, Q, k)
+    else:
+        x = rounded(rng.standard_normal((n, *size, 64)), dtype)
+        w = rounded(rng.standard_normal((1, k, 1, *window, 64)) / np.sqrt(R * S * 64), dtype)
+        y = np.maximum(reference(x[:, None], w, (1, 1, 1), (1, 1, 1), (0, *pad), (1, P, Q), 1).reshape(n, P, Q, k) + bias, 0)
+    ct = CTYPES[dtype]
+    source = f"""#include "aitc/gpu/conv_patch_sm90.h"
+using namespace aitc;
+struct Window {{
+  static constexpr int R = {R}, S = {S}, P = {P}, Q = {Q}, pad_h = {pad[0]}, pad_w = {pad[1]};
+}};
+struct Store {{
+  static constexpr int width = 2;
+  using result = {ct};
+  const {ct}* bias;
+  template <int V> AITC_FN void operator()(int, int64_t, int64_t col, const float (&acc)[V], float (&out)[V]) const {{
+    const auto b = load<V>(bias + col);
+    AITC_UNROLL
+    for (int j = 0; j < V; ++j) out[j] = m_max(acc[j] + convert<float>(b[j]), 0.0f);
+  }}
+}};
+using Tile = PatchTileSm90<{k}, {blocks}, {stages}>;
+static_assert(Tile::smem_bytes<ChannelPatchSm90<{ct}, Window, {k}, {blocks}>>() == {smem}, "shared memory");
+AITC_KERNEL(384, 1) void AITC_ENTRY(patch)(const {ct}*, const {ct}*, const {ct}* bias, {ct}* y, AITC_GRID_CONSTANT CUtensorMap map_x, AITC_GRID_CONSTANT CUtensorMap map_w,
+    AITC_GRID_CONSTANT CUtensorMap map_d, int images) {{
+  conv_patch_sm90<Tile, {ct}, Window>(images, map_x, map_w, Store{{bias}}, map_d);
+}}
+"""
+    map_x = Map(0, of=0, dtype=dtype, sizes=(64, size[1], size[0], n), strides=(128, size[1] * 128, size[1] * size[0] * 128), box=(64, wide, lines, 1))
+    map_w = Map(0, of=1, dtype=dtype, sizes=(64, R * S, k), strides=(128, R * S * 128), box=(64, 1, k))
+    map_d = Map(0, of=3, dtype=dtype, sizes=(k, Q, P, n), strides=(k * 2, k * Q * 2, k * Q * P * 2), box=(64, 8, 2, 1))
+    return Problem(
+        name=name,
+        source=source,
+        entry="patch",
+        blocks=min(units, -(-Q // 8) * -(-P // (8 * blocks)) * n),
+        threads=384,
+        smem_bytes=smem,
+        arguments=(Input(x, dtype), Input(w, dtype), Input(bias, dtype), Output(y, dtype), map_x, map_w, map_d, Scalar(n)),
         warp=32,
         arch="90a",
     )
@@ -300,6 +354,9 @@ def cases() -> Iterator[Problem]:
     for tag, t in (("together", small), ("cluster", large), ("ping", ping), ("split", split)):
         yield conv_sum(f"conv_sm90 sum {tag} deep", t, 2, (9, 11), 136, deep, units=2)
         yield conv_sum(f"conv_sm90 sum {tag} strided", t, 3, (8, 7), 64, strided, dtype="bf16", units=2)
+    yield patch("conv_sm90 patch 3x3", (1, 4), 2, (11, 18), 64, (3, 3), (1, 1), units=2)
+    yield patch("conv_sm90 patch 3x3 high bf16", (2, 2), 1, (37, 9), 32, (3, 3), (1, 1), dtype="bf16", units=2)
+    yield patch("conv_sm90 patch 1x5", (1, 2), 2, (9, 20), 24, (1, 5), (0, 1), units=1)
     yield stem("conv_sm90 stem 7x7", (2, 4), 2, (37, 42), 64, (7, 7), (3, 3), units=2)
     yield stem("conv_sm90 stem 3x3", (1, 6), 1, (30, 28), 32, (3, 3), (1, 1), units=1)
     yield stem("conv_sm90 stem 6x6 bf16", (2, 2), 1, (40, 40), 96, (6, 6), (2, 2), dtype="bf16", units=2)

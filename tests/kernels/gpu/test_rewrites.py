@@ -7,6 +7,7 @@ import pytest
 
 from aitc import pipeline
 from aitc.ir.interpret import interpret
+from aitc.kernels.conv_patch_sm90 import ConvPatchSm90
 from aitc.schedule import split_norms, sum_convs
 from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Port
@@ -41,12 +42,22 @@ def _sums(m: Model) -> None:
     m.op("Add", one, two)
 
 
+def _patches(m: Model) -> None:
+    """Of 64 channels with few filters: 3x3, wide and narrow."""
+    x = m.input(F16, 2, 64, 11, 18)
+    y = m.op("Relu", m.op("Conv", x, m.weight(F16, 64, 64, 3, 3), m.weight(F16, 64), pads=[1, 1, 1, 1], keep=False), keep=False)
+    m.op("MaxPool", y, kernel_shape=[2, 2])  # behind which they may be stored channels-last
+    m.op("MaxPool", m.op("Conv", x, m.weight(F16, 24, 64, 1, 5), m.weight(F16, 24), pads=[0, 2, 0, 2], keep=False), kernel_shape=[2, 2])
+
+
 @pytest.mark.parametrize(("make", "target", "kernel", "count"), [
     (_norms, "h200", "statistics", 4), (_norms, "mi250", "statistics", 4), (_sums, "h200", "conv_sm90", 2),
+    (_patches, "h200", "conv_patch_sm90", 2),
 ])  # fmt: skip
 def test_computes_what_the_model_says(monkeypatch: pytest.MonkeyPatch, make: object, target: str, kernel: str, count: int) -> None:
     for module in (split_norms, sum_convs):
         monkeypatch.setattr(module, "_gain_us", lambda *_: 1.0)
+    monkeypatch.setattr(ConvPatchSm90, "score_us", lambda *_: 0.0)
     model = Model()
     make(model)  # type: ignore[operator]
     result = pipeline.compile(model.proto(), pipeline.Options(targets=(target,), name="rewritten", stop_after="layout"))
