@@ -1,8 +1,8 @@
-"""Serial rules of NonZero, Unique and NonMaxSuppression with room for all results: one work item goes through everything in order."""
+"""Serial rules of NonZero, Unique and NonMaxSuppression with room for all results: a work item goes through a segment in order; Unique has one."""
 
 from __future__ import annotations
 
-from aitc.ir.dim import Dim, product
+from aitc.ir.dim import Dim, product, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import unflatten
 from aitc.kernels.functor import FunctorBuilder, Ref
@@ -26,21 +26,59 @@ def _memory(code: FunctorBuilder, v: Value) -> str:
 
 
 def _nonzero(code: FunctorBuilder, node: Node, item: Dim, target: Target) -> None:
-    x, (places, count) = node.input, node.outputs
+    x, (places, counts) = node.input, node.outputs
+    size = product(x.shape)
     code.emit("index_t found = 0;", True)
     found = code.local("found", 0, None, False)
-    opening, r = loop(code, product(x.shape))
+    opening, r = loop(code, size)
+    if node.attrs.segment:
+        first, top = item * node.attrs.segment, upper(size)
+        r = code.local("r", 0, None if top is None else max(top - 1, 0), False)
+        opening = f"for (index_t r = {code.c(first)}; r < {code.c(size)} && r < {code.c(first + node.attrs.segment)}; ++r) {{"
     with code.nested([opening], element=False):
         index = unflatten(r, x.shape)
         value = code.value(x, index)
         with code.nested([f"if ({value.text} != 0) {{"], element=False):
             for axis, at in enumerate(index):
-                code.store(places, (found, axis), _integer(code.c(at)))
+                code.store(places, (item, found, axis), _integer(code.c(at)))
             code.emit("++found;", False)
-    code.store(count, (0,), _integer("found"))
+    code.store(counts, (item,), _integer("found"))
 
 
-SERIAL.add("NonZeroRoom", SerialRule(_one, _nonzero))
+def _segments(node: Node, target: Target) -> Dim:
+    return node.output.shape[0]
+
+
+SERIAL.add("NonZeroRoom", SerialRule(_segments, _nonzero))
+
+
+def _pack(code: FunctorBuilder, node: Node, item: Dim, target: Target) -> None:
+    (room, counts, ends), (y, total) = node.inputs, node.outputs
+    assert room is not None and counts is not None and ends is not None
+    segments, size, width = room.shape
+    assert isinstance(width, int)
+    top = upper(size)
+    row = code.local("row", 0, None if top is None else max(top - 1, 0), False)
+    place = code.local("place", 0, None, False)
+    with code.nested([f"if ({code.c(item)} < {code.c(segments)}) {{"], element=False):
+        end, mine = code.value(ends, (item,)).text, code.value(counts, (item,)).text
+        opening = f"for (index_t row = 0, place = index_t({end} - {mine}); row < {mine}; ++row, ++place) {{"
+        with code.nested([opening], element=False):
+            for part in range(width):
+                code.store(y, (place, part), code.value(room, (item, row, part)))
+    with code.nested([f"if ({code.c(item)} == {code.c(segments)}) {{"], element=False):
+        code.emit("int64_t all = 0;", True)
+        with code.nested([f"if ({code.c(segments)} > 0) {{"], element=False):
+            code.emit(f"all = {code.value(ends, (segments - 1,)).text};", True)
+        code.store(total, (0,), Ref("all", False, True))
+
+
+def _segments_and_one(node: Node, target: Target) -> Dim:
+    """One item for the total: there may be no segment."""
+    return node.input.shape[0] + 1
+
+
+SERIAL.add("PackRows", SerialRule(_segments_and_one, _pack))
 
 
 def _unique(code: FunctorBuilder, node: Node, item: Dim, target: Target) -> None:
@@ -79,27 +117,24 @@ SERIAL.add("UniqueRoom", SerialRule(_one, _unique, ("aitc/generic/unique.h",)))
 def _boxes(code: FunctorBuilder, node: Node, item: Dim, target: Target) -> None:
     boxes, scores, limit, overlap, threshold = node.inputs
     assert boxes is not None and scores is not None and limit is not None and overlap is not None
-    kept, count, memory = node.outputs
-    batches, classes, n = scores.shape
+    kept, counts, memory = node.outputs
+    batch, kind = unflatten(item, scores.shape[:2])
+    n = scores.shape[2]
     most, iou = code.value(limit, ()).text, code.value(overlap, ()).text
     least = code.value(threshold, ()).text if threshold is not None else "-inf_of<float>()"
     code.emit("index_t found = 0;", True)
     found, i, k = (code.local(name, 0, None, False) for name in ("found", "box", "part"))
-    opening, batch = loop(code, batches)
-    with code.nested([opening], element=False):
-        inner, kind = loop(code, classes)
-        with code.nested([inner], element=False):
-            with code.nested(["const auto corner = [&](index_t box, index_t part) {"], element=False, closing="};"):
-                code.emit(f"return float({code.value(boxes, (batch, i, k)).text});", False)
-            with code.nested(["const auto score = [&](index_t box) {"], element=False, closing="};"):
-                code.emit(f"return float({code.value(scores, (batch, kind, i)).text});", False)
-            form = f"suppress<{str(node.attrs.centers).lower()}, index_t>"
-            opening = f"{form}(corner, score, index_t({code.c(n)}), {most}, {iou}, {least}, {_memory(code, memory)}, [&](index_t box) {{"
-            with code.nested([opening], element=False, closing="});"):
-                for part, at in enumerate((batch, kind, i)):
-                    code.store(kept, (found, part), _integer(code.c(at)))
-                code.emit("++found;", False)
-    code.store(count, (0,), _integer("found"))
+    with code.nested(["const auto corner = [&](index_t box, index_t part) {"], element=False, closing="};"):
+        code.emit(f"return float({code.value(boxes, (batch, i, k)).text});", False)
+    with code.nested(["const auto score = [&](index_t box) {"], element=False, closing="};"):
+        code.emit(f"return float({code.value(scores, (batch, kind, i)).text});", False)
+    form, own = f"suppress<{str(node.attrs.centers).lower()}, index_t>", f"{_memory(code, memory)} + {code.c(item * n)}"
+    opening = f"{form}(corner, score, index_t({code.c(n)}), {most}, {iou}, {least}, {own}, [&](index_t box) {{"
+    with code.nested([opening], element=False, closing="});"):
+        for part, at in enumerate((batch, kind, i)):
+            code.store(kept, (item, found, part), _integer(code.c(at)))
+        code.emit("++found;", False)
+    code.store(counts, (item,), _integer("found"))
 
 
-SERIAL.add("NonMaxSuppressionRoom", SerialRule(_one, _boxes, ("aitc/generic/nms.h",)))
+SERIAL.add("NonMaxSuppressionRoom", SerialRule(_segments, _boxes, ("aitc/generic/nms.h",)))

@@ -55,7 +55,7 @@ class Serial(k.Kernel):
     name = "serial"
     template = "kernel"
     anchors = frozenset(
-        {"CumSum", "ScatterElements", "ScatterND", "TopK", "NonZeroRoom", "UniqueRoom", "NonMaxSuppressionRoom"}
+        {"CumSum", "ScatterElements", "ScatterND", "TopK", "NonZeroRoom", "UniqueRoom", "NonMaxSuppressionRoom", "PackRows"}
     )
     tails = False
     doc = "ops with a loop of their own, parallel over lines"

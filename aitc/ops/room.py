@@ -1,7 +1,8 @@
 """NonZero, Unique and NonMaxSuppression with room for as many results as there can be, and how many there are.
 
 The scheduler puts these in place of the operators: the host reads the count back, and views take the part that counts.
-What lies behind it is undefined, as is the memory for sorting that comes last.
+What lies behind it is undefined, as is the memory for sorting that comes last. NonZero and NonMaxSuppression find their
+results in segments (parts of the elements, classes of boxes) that are independent of each other; PackRows joins them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from aitc.ir import dim as d
-from aitc.ir.dim import Dim
 from aitc.ir.dtype import I64
 from aitc.ir.op import OPS, Kind, NoAttrs, Op
 from aitc.ir.types import TensorType
@@ -21,6 +21,16 @@ from aitc.ops import search
 
 Types = Sequence["TensorType | None"]
 COUNT = TensorType(I64, (1,))
+
+
+SEGMENT = 1024  # elements that NonZero goes through in order
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAttrs:
+    """``segment``: elements of a segment; 0 is all of them."""
+
+    segment: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +44,18 @@ class BoxesRoomAttrs:
     centers: bool = False
 
 
-def infer_nonzero(types: Types, a: NoAttrs) -> tuple[TensorType, ...]:
+def infer_nonzero(types: Types, a: SegmentAttrs) -> tuple[TensorType, ...]:
     (x,) = types
     assert x is not None
-    return TensorType(I64, (x.elems, x.rank)), COUNT
+    segments, size = (d.ceildiv(x.elems, a.segment), a.segment) if a.segment else (1, x.elems)
+    return TensorType(I64, (segments, size, x.rank)), TensorType(I64, (segments,))
+
+
+def infer_pack(types: Types, a: NoAttrs) -> tuple[TensorType, ...]:
+    room, counts, ends = types
+    assert room is not None and counts is not None and counts == ends
+    segments, size, width = room.shape
+    return TensorType(room.dtype, (d.mul(segments, size), width)), COUNT
 
 
 def infer_unique(types: Types, a: UniqueRoomAttrs) -> tuple[TensorType, ...]:
@@ -49,14 +67,11 @@ def infer_unique(types: Types, a: UniqueRoomAttrs) -> tuple[TensorType, ...]:
     return y, indices, indices, indices, COUNT, TensorType(I64, (d.mul(most, 3),))
 
 
-def most_boxes(boxes: TensorType, scores: TensorType) -> Dim:
-    return d.product((scores.shape[0], scores.shape[1], scores.shape[2]))
-
-
 def infer_boxes(types: Types, a: BoxesRoomAttrs) -> tuple[TensorType, ...]:
     boxes, scores = types[0], types[1]
     assert boxes is not None and scores is not None
-    return TensorType(I64, (most_boxes(boxes, scores), 3)), COUNT, TensorType(I64, (scores.shape[2],))
+    lines, size = d.mul(scores.shape[0], scores.shape[1]), scores.shape[2]
+    return TensorType(I64, (lines, size, 3)), TensorType(I64, (lines,)), TensorType(I64, (d.mul(lines, size),))
 
 
 def _room(part: np.ndarray, most: int, axis: int = 0) -> np.ndarray:
@@ -64,9 +79,24 @@ def _room(part: np.ndarray, most: int, axis: int = 0) -> np.ndarray:
     return np.pad(part, missing)
 
 
-def _nonzero_array(x: np.ndarray, a: NoAttrs) -> tuple[np.ndarray, ...]:
+def _segments(parts: Sequence[np.ndarray], size: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of each segment with room for ``size``, and how many there are."""
+    rooms = [_room(p, size) for p in parts]
+    room = np.stack(rooms) if rooms else np.zeros((0, size, width), np.int64)
+    return room, np.array([len(p) for p in parts], np.int64)
+
+
+def _nonzero_array(x: np.ndarray, a: SegmentAttrs) -> tuple[np.ndarray, ...]:
     places = search.nonzero_array(x, search.CountAttrs(0)).T
-    return _room(places, x.size), np.array([places.shape[0]], np.int64)
+    if not a.segment:
+        return _segments([places], x.size, x.ndim)
+    of = np.flatnonzero(x) // a.segment
+    return _segments([places[of == s] for s in range(-(-x.size // a.segment))], a.segment, x.ndim)
+
+
+def _pack_array(room: np.ndarray, counts: np.ndarray, ends: np.ndarray, a: NoAttrs) -> tuple[np.ndarray, ...]:
+    rows = np.concatenate([r[:n] for r, n in zip(room, counts, strict=True)] or [room.reshape(-1, room.shape[2])])
+    return _room(rows, room.shape[0] * room.shape[1]), np.array([len(rows)], np.int64)
 
 
 def _unique_array(x: np.ndarray, a: UniqueRoomAttrs) -> tuple[np.ndarray, ...]:
@@ -80,14 +110,18 @@ def _boxes_array(*operands: Any) -> tuple[np.ndarray, ...]:
     *arrays, a = operands
     boxes, scores, limit, overlap, threshold = arrays
     kept = search.nms_array(boxes, scores, limit, overlap, threshold, search.NonMaxSuppressionAttrs(0, a.centers))
-    most = int(np.prod(scores.shape))
-    return _room(kept, most), np.array([len(kept)], np.int64), np.zeros(scores.shape[2], np.int64)
+    classes = [kept[(kept[:, 0] == n) & (kept[:, 1] == c)] for n in range(scores.shape[0]) for c in range(scores.shape[1])]
+    return *_segments(classes, scores.shape[2], 3), np.zeros(scores.size, np.int64)
 
 
 def _op(name: str, infer: Any, reference: Any, attrs: type, arity: tuple[int, int], outputs: int, doc: str) -> None:
     OPS.add(name, Op(name, Kind.SEARCH, infer, reference, attrs, arity=arity, outputs=outputs, doc=doc))
 
 
-_op("NonZeroRoom", infer_nonzero, _nonzero_array, NoAttrs, (1, 1), 2, "NonZero as [elements, rank], and the count.")
+_op("NonZeroRoom", infer_nonzero, _nonzero_array, SegmentAttrs, (1, 1), 2,
+    "NonZero as [segments, elements, rank], and the count of each segment.")
 _op("UniqueRoom", infer_unique, _unique_array, UniqueRoomAttrs, (1, 1), 6, "Unique's four outputs, the count, and memory.")
-_op("NonMaxSuppressionRoom", infer_boxes, _boxes_array, BoxesRoomAttrs, (5, 5), 3, "NonMaxSuppression, the count, and memory.")
+_op("NonMaxSuppressionRoom", infer_boxes, _boxes_array, BoxesRoomAttrs, (5, 5), 3,
+    "NonMaxSuppression as [batches * classes, boxes, 3], the count of each class, and memory.")
+_op("PackRows", infer_pack, _pack_array, NoAttrs, (3, 3), 2,
+    "The first rows of each segment one behind the other, and how many: of [segments, rows, width], counts and their running sums.")

@@ -17,6 +17,7 @@ from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim, Sum, Symbol
 from aitc.ir.dtype import I64
 from aitc.ir.graph import Graph, Node, Value
+from aitc.ops.room import SEGMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,24 @@ def _first(b: Builder, v: Value, axis: int, count: Dim) -> Value:
     return b.op("Slice", v, starts=(0,) * v.type.rank, sizes=sizes, steps=(1,) * v.type.rank)
 
 
+def _packed(b: Builder, node: Node, full: Node) -> Value:
+    """The rows that were found in all segments."""
+    room, counts = full.outputs[:2]
+    segments, size, width = room.shape
+    if segments == 1:
+        rows = b.op("Reshape", room, shape=(size, width))
+    else:
+        ends = b.op("CumSum", counts, axis=0, exclusive=False, reverse=False, function="sum")
+        rows, counts = b.node("PackRows", room, counts, ends).outputs
+    _counted(b, node, full, counts)
+    return _first(b, rows, 0, node.attrs.count)
+
+
 def _nonzero(b: Builder, node: Node) -> list[Value]:
-    x = node.input
-    full = b.node("NonZeroRoom", x)
-    _counted(b, node, full, full.outputs[1])
-    places = _first(b, full.output, 0, node.attrs.count)
-    return [b.op("Transpose", places, perm=(1, 0))]
+    most = dm.upper(node.input.type.elems)
+    few = most is not None and most <= 2 * SEGMENT
+    full = b.node("NonZeroRoom", node.input, segment=0 if few else SEGMENT)
+    return [b.op("Transpose", _packed(b, node, full), perm=(1, 0))]
 
 
 def _unique(b: Builder, node: Node) -> list[Value]:
@@ -96,8 +109,7 @@ def _unique(b: Builder, node: Node) -> list[Value]:
 
 def _nms(b: Builder, node: Node) -> list[Value]:
     full = b.node("NonMaxSuppressionRoom", *node.inputs, centers=node.attrs.centers)
-    _counted(b, node, full, full.outputs[1])
-    return [_first(b, full.output, 0, node.attrs.count)]
+    return [_packed(b, node, full)]
 
 
 SIZED: dict[str, Callable[[Builder, Node], list[Value]]] = {

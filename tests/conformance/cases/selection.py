@@ -5,7 +5,17 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from conformance.cases.case import Array, Case, case, normal, specification_gives, whole
+from conformance.cases.case import (
+    Array,
+    Case,
+    Expect,
+    case,
+    normal,
+    onnxruntime_gives,
+    parse,
+    specification_gives,
+    whole,
+)
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
@@ -145,4 +155,35 @@ def _scatters() -> list[Case]:
     return cases
 
 
-CASES = [*_topks(), *_scatters()]
+def _found() -> list[Case]:
+    """Results that only the data counts, found in several parts that are joined."""
+    many, few = whole(70, 93, lo=-1, hi=2), np.zeros((70, 93), np.int64)
+    few[69, 92] = 1
+    rows = {"x": np.repeat(many, 40, axis=0)}
+    boxes = np.sort(normal(2, 60, 4, scale=2).reshape(2, 60, 2, 2), axis=2).reshape(2, 60, 4)
+    scores = normal(2, 3, 60, seed=1)
+    text = """(float[b,n,4] boxes, float[b,c,n] scores, float least) => (int64[k,3] y)
+        <int64 most = {{{most}}}, float overlap = {{0.3}}> {{ y = NonMaxSuppression(boxes, scores, most, overlap, least) }}"""
+    runs = [{"boxes": boxes, "scores": scores, "least": np.array(low, np.float32)} for low in (-9, 0.5, 9)]
+    none = {"boxes": boxes, "scores": scores[:, :0], "least": np.array(0, np.float32)}
+    return [
+        case("nonzero_of_many", "(int64[70,93] x) => (int64[2,k] y) { y = NonZero(x) }", {"x": many}, {"x": few}, {"x": 0 * few}),
+        case("nonzero_of_many_symbolic", "(int64[n,m] x) => (int64[2,k] y) { y = NonZero(x) }",
+             rows, {"x": few}, {"x": many[:1, :1]}, {"x": many[:0]}, dims={"n": (0, 4000)}),
+        case("nonzero_of_transposed", "(int64[93,70] x) => (int64[2,k] y) { t = Transpose(x) y = NonZero(t) }", {"x": many.T.copy()}),
+        case("nms_of_classes", text.format(most=7), *runs),
+        case("nms_of_no_class", text.format(most=60), runs[0], none, dims={"c": (0, 90)}, expect=_boxes_kept(text.format(most=60))),
+    ]  # fmt: skip
+
+
+def _boxes_kept(text: str) -> Expect:
+    """ONNX Runtime refuses to search no class."""
+    search = onnxruntime_gives(parse(text))
+
+    def expect(**feeds: Array) -> Array:
+        return search(**feeds)[0] if feeds["scores"].size else np.zeros((0, 3), np.int64)
+
+    return expect
+
+
+CASES = [*_topks(), *_scatters(), *_found()]
