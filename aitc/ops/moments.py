@@ -29,10 +29,11 @@ class MomentsAttrs:
 
 @dataclass(frozen=True, slots=True)
 class MergedMomentsAttrs:
-    """``part``: elements that each of the parts describes; ``epsilon`` is added to the variance."""
+    """``part``: elements that each of the parts describes; ``epsilon`` is added to the variance. Without ``center`` the mean counts as 0."""
 
     part: int
     epsilon: float
+    center: bool = True
 
 
 def _infer_moments(types: Types, a: MomentsAttrs) -> tuple[TensorType, ...]:
@@ -68,7 +69,7 @@ def moments_array(x: np.ndarray, a: MomentsAttrs) -> np.ndarray:
 
 def merged_moments_array(x: np.ndarray, a: MergedMomentsAttrs) -> np.ndarray:
     """The variance is that of the differences from the mean, part by part (Chan, Golub and LeVeque 1979, for parts of one size)."""
-    mean = x[..., 0].mean(axis=-1)
+    mean = x[..., 0].mean(axis=-1) if a.center else np.zeros_like(x[..., 0, 0])
     squares = x[..., 1].sum(axis=-1) + a.part * np.square(x[..., 0] - mean[..., None]).sum(axis=-1)
     variance = squares / (a.part * x.shape[-2])
     return np.stack([mean, 1 / np.sqrt(variance + np.float32(a.epsilon))], axis=-1).astype(np.float32)

@@ -32,9 +32,11 @@ LEAST_US = 0.4  # to be gained by a norm that is taken apart
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
-    """A norm that can be spared: its node, the product whose tail computes its input, scale and bias, and who reads the result."""
+    """A norm that can be spared: its node, its input of 16 bits (which a Cast may widen for it), the product whose tail computes that, scale and
+    bias, and who reads the result."""
 
     node: Node
+    x: Value
     source: Node
     part: int
     scale: Node | None
@@ -64,8 +66,8 @@ def fold_norms(graph: Graph, storage: StorageOf, target: Target, why: Fusions) -
 
 
 def _match(graph: Graph, node: Node, storage: StorageOf, target: Target) -> _Norm | str:
-    x, a, width = node.input, node.attrs, node.input.shape[-1]
-    if x.type.dtype.name not in ("f16", "bf16") or x.type.order is not None or a.axes != (x.type.rank - 1,) or not a.center:
+    x, a, width = _narrow(node.input), node.attrs, node.input.shape[-1]
+    if x.type.dtype.name not in ("f16", "bf16") or x.type.order is not None or a.axes != (x.type.rank - 1,):
         return "only the norm of the last axis of 16-bit elements is made of a product's statistics"
     source = _product_of(graph, x)
     if source is None:
@@ -73,8 +75,11 @@ def _match(graph: Graph, node: Node, storage: StorageOf, target: Target) -> _Nor
     kernel = _kernel_of(source, storage, target)
     if kernel is None or not kernel.moments or not isinstance(width, int) or width % kernel.moments or width > LONGEST:
         return "the product before it stores no statistics of rows like these"
-    scale, result = _affine(graph, node.output, "Mul")
-    bias, result = _affine(graph, result, "Add")
+    scale, result = _affine(graph, _narrowed(graph, node.output, x), "Mul")
+    bias, result = _affine(graph, _narrowed(graph, result, x), "Add")
+    result = _narrowed(graph, result, x)
+    if result.type.dtype is not x.type.dtype:
+        return "its result is read in another type"
     if result in graph.outputs:
         return "its result is an output of the model"
     products = tuple(n for n in result.users if n.op.name == "MatMul")
@@ -84,8 +89,22 @@ def _match(graph: Graph, node: Node, storage: StorageOf, target: Target) -> _Nor
         return reason or "no product reads its result"
     if len(addends) > 1:
         return "several epilogues would compute it again"
-    norm = _Norm(node, source, kernel.moments, scale, bias, result, products, addends)
+    norm = _Norm(node, x, source, kernel.moments, scale, bias, result, products, addends)
     return norm if _gain_us(norm, kernel, storage, target) > LEAST_US else "a launch of its own costs less than what its neighbours would lose"
+
+
+def _narrow(v: Value) -> Value:
+    """``v`` before a Cast that makes it wider."""
+    p = v.producer
+    return p.input if p is not None and p.op.name == "Cast" and p.input.type.dtype.bits < v.type.dtype.bits else v
+
+
+def _narrowed(graph: Graph, v: Value, x: Value) -> Value:
+    """``v`` behind the Cast to the type of ``x`` that is its only reader."""
+    if v.type.dtype is x.type.dtype or len(v.users) != 1 or v in graph.outputs:
+        return v
+    (user,) = v.users
+    return user.output if user.op.name == "Cast" and user.output.type.dtype is x.type.dtype else v
 
 
 def _product_of(graph: Graph, x: Value) -> Node | None:
@@ -173,7 +192,7 @@ def _lost_us(node: Node, kernel: Kernel, storage: StorageOf, target: Target, **f
 
 
 def _rewrite(graph: Graph, norm: _Norm) -> list[Node]:
-    node, x = norm.node, norm.node.input
+    node, x = norm.node, norm.x
     width = int(x.shape[-1])  # type: ignore[arg-type]
     scale, bias = (_row(n, width) if n is not None else None for n in (norm.scale, norm.bias))
     made: list[Node] = []
@@ -185,6 +204,8 @@ def _rewrite(graph: Graph, norm: _Norm) -> list[Node]:
     if norm.addends:
         b = Builder(graph, node.locs, place=False)
         y = b.op("Standardize", x, *_statistics(b, parts, norm))
+        if node.output.type.dtype is not x.type.dtype:
+            y = b.op("Cast", y, to=node.output.type.dtype)
         graph.replace_uses(node.output, y)
         made += b.made
     return made
@@ -192,7 +213,7 @@ def _rewrite(graph: Graph, norm: _Norm) -> list[Node]:
 
 def _statistics(b: Builder, parts: Value, norm: _Norm) -> Iterator[Value]:
     """Mean and inverse deviation of each row, for one reader: each merges the parts by itself."""
-    merged = b.op("MergedMoments", parts, part=norm.part, epsilon=norm.node.attrs.epsilon)
+    merged = b.op("MergedMoments", parts, part=norm.part, epsilon=norm.node.attrs.epsilon, center=norm.node.attrs.center)
     rank = merged.type.rank
     for i in (0, 1):
         yield b.op("Slice", merged, starts=(*(0 for _ in range(rank - 1)), i), sizes=(*merged.shape[:-1], 1), steps=(1,) * rank)
@@ -210,7 +231,7 @@ def _product(
     sums = scaled.astype(np.float64).sum(axis=0).astype(np.float32)
     mean, inverse = _statistics(b, parts, norm)
     y = b.op("MatMul", x, b.constant(scaled, name="scaled"), out=None)
-    y = b.op("Standardize", y, b.op("Mul", mean, b.constant(sums, name="sums")), inverse)
+    y = b.op("Standardize", y, b.op("Mul", mean, b.constant(sums, name="sums")) if norm.node.attrs.center else mean, inverse)
     last = node
     if bias is not None:
         row = bias.astype(np.float64) @ w.const.astype(np.float64)

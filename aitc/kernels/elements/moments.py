@@ -38,7 +38,8 @@ def merged_moments(code: FunctorBuilder, node: Node, v: Value, index: Index) -> 
         code.used[pointer] = None
         code.reads.append((storage.root, offset, "uniform"))
         element = code.varies(offset)
-        call = f"merged_moments<{parts.shape[-2]}, {a.part}>({address(pointer, code.c(offset, element=element))}, {a.epsilon!r}f{{}})"
+        where, flag = address(pointer, code.c(offset, element=element)), "" if a.center else ", false"
+        call = f"merged_moments<{parts.shape[-2]}, {a.part}{flag}>({where}, {a.epsilon!r}f{{}})"
         name = code.entered("RowMoments", call, offset, note(node))
         if not name:
             name = code.fresh("m")

@@ -84,17 +84,18 @@ def described(name: str, tile: Sm90Tile | SplitTile, M: int, N: int, K: int, dty
 
 def applied(
     name: str, tile: Sm90Tile | SplitTile, M: int, N: int, K: int, dtype: str = "f16", mean: float = 100.0, units: int = 132, light: bool = False,
-    tolerance: float | None = None,
+    tolerance: float | None = None, centred: bool = True,
 ) -> Problem:  # fmt: skip
-    """(A - mean) B / deviation + bias, row by row, of rows whose mean is large beside their deviation; a residual where the tile is staged."""
+    """(A - mean) B / deviation + bias, row by row, of rows whose mean is large beside their deviation; a residual where the tile is staged. Without `centred`
+    the mean counts as 0."""
     rng = np.random.default_rng(M + N + K)
     split, staged = isinstance(tile, SplitTile), isinstance(tile, Sm90Tile) and tile.staged
     if light:
         a, b, bias, residual = zeros(M, K), zeros(K, N), zeros(N), zeros(M, N)
     else:
         a, b, bias, residual = (rounded(x, dtype) for x in (rng.standard_normal((M, K)) + mean, rng.standard_normal((K, N)) / 8, rng.standard_normal(N), rng.standard_normal((M, N))))
-    centred = a - a.mean(axis=1, keepdims=True)
-    y = centred / np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + EPSILON) @ b + bias + (residual if staged else 0)
+    apart = a - a.mean(axis=1, keepdims=True) * centred
+    y = apart / np.sqrt(np.square(apart).mean(axis=1, keepdims=True) + EPSILON) @ b + bias + (residual if staged else 0)
     ct = CTYPES[dtype]
     element = "" if split else f"{', const float (&staged)[V]' if staged else ''}, float (&out)[V]"
     tail = f"r[j] = convert<{ct}>(x)" if split else "out[j] = x"
@@ -111,7 +112,7 @@ def applied(
   RowMoments of;
   AITC_FN void prefetch(int64_t col) const {{ prefetch_l2(bias + col), prefetch_l2(sums + col); }}
   template <class Across> AITC_FN void enter(int, int64_t row, const Across& across) {{
-    of = merged_moments<{K // PART}, {PART}>(parts + row * {K // PART * 2}, {EPSILON}f, across);
+    of = merged_moments<{K // PART}, {PART}, {str(centred).lower()}>(parts + row * {K // PART * 2}, {EPSILON}f, across);
   }}
   template <int V> AITC_FN void operator()(int, int64_t row, int64_t col, const float (&acc)[V]{element}) const {{
     const auto b = load<V>(bias + col);
@@ -151,4 +152,5 @@ def cases() -> Iterator[Problem]:
             yield described(f"moments {tag}", t, t.BM * 2 + 9, t.BN * 2 + 32, 200, units=2 * t.cluster)
     yield described("moments split few rows", SplitTile(64, 64, 4, 2, 16), 11, 96, 136)
     yield applied("moments applied odd parts", SplitTile(64, 64, 4, 2), 20, 72, 96)
+    yield applied("moments applied root mean square", SplitTile(64, 64, 4, 2), 70, 72, 128, mean=0.5, centred=False)
     yield applied("moments applied far from 0", Sm90Tile(64, 64, 4), 70, 128, 768, mean=1000.0, tolerance=FAR)

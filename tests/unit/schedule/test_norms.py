@@ -9,7 +9,7 @@ import pytest
 
 from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim, symbol
-from aitc.ir.dtype import F16
+from aitc.ir.dtype import F16, F32
 from aitc.ir.graph import Graph, Value
 from aitc.ir.interpret import interpret
 from aitc.ir.types import TensorType
@@ -48,8 +48,11 @@ class Network:
         y = self.b.op("MatMul", x, self.b.constant((self.rng.standard_normal((depth, width)) / depth**0.5).astype(np.float16)), out=None)
         return self.b.op("Add", y, self.row(width)) if bias else y
 
-    def norm(self, x: Value, scale: bool = True, bias: bool = True, center: bool = True) -> Value:
+    def norm(self, x: Value, scale: bool = True, bias: bool = True, center: bool = True, wide: bool = False) -> Value:
+        """``wide``: in float32, between two Casts."""
+        x = self.b.op("Cast", x, to=F32) if wide else x
         y = self.b.op("LayerNormalization", x, axes=(2,), epsilon=1e-5, center=center)
+        y = self.b.op("Cast", y, to=F16) if wide else y
         y = self.b.op("Mul", y, self.row(about=1.0)) if scale else y
         return self.b.op("Add", y, self.row()) if bias else y
 
@@ -76,12 +79,21 @@ def before(n: Network) -> Graph:
     return n.done(n.linear(n.norm(x)))
 
 
+def squares(n: Network) -> Graph:
+    """Root-mean-square norms as in Llama, in float32."""
+    x = n.b.op("Add", n.linear(n.input("x")), n.input("r"))
+    for wide in (True, False):
+        x = n.b.op("Add", n.linear(n.b.op("Silu", n.linear(n.norm(x, bias=False, center=False, wide=wide), 160))), x)
+    y = n.norm(x, wide=True)
+    return n.done(n.linear(n.b.op("Add", n.linear(y), y)))
+
+
 def folded(graph: Graph) -> tuple[int, Fusions]:
     why = Fusions()
     return fold_norms(graph, Storages(), H200, why), why
 
 
-@pytest.mark.parametrize(("make", "count"), [(after, 3), (before, 5)])
+@pytest.mark.parametrize(("make", "count"), [(after, 3), (before, 5), (squares, 3)])
 def test_the_same_results(make: Callable[[Network], Graph], count: int) -> None:
     graph, rng = make(Network()), np.random.default_rng(1)
     feeds = {v.name: rng.standard_normal((1, 40, WIDTH)).astype(np.float16) for v in graph.inputs}
@@ -93,7 +105,7 @@ def test_the_same_results(make: Callable[[Network], Graph], count: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [40, symbol("s", 1, 512)], ids=str)
-@pytest.mark.parametrize(("make", "products"), [(after, 6), (before, 10)])
+@pytest.mark.parametrize(("make", "products"), [(after, 6), (before, 10), (squares, 7)])
 def test_no_launch_but_the_products(make: Callable[[Network], Graph], products: int, rows: Dim) -> None:
     plan = schedule(make(Network(rows)), H200, PlanOptions("m", "m.onnx"))
     assert [launch.note.split(" + ")[0] for launch in plan.launches] == ["MatMul"] * products
@@ -131,8 +143,16 @@ def of_an_input(n: Network) -> Graph:
     return n.done(n.linear(n.norm(n.input("x"))))
 
 
-def root_mean_square(n: Network) -> Graph:
-    return n.done(n.linear(n.norm(n.linear(n.input("x")), center=False)))
+def stays_wide(n: Network) -> Graph:
+    y = n.b.op("LayerNormalization", n.b.op("Cast", n.linear(n.input("x")), to=F32), axes=(2,), epsilon=1e-5, center=True)
+    return n.done(n.b.op("MatMul", y, n.b.constant(np.eye(WIDTH, dtype=np.float32)), out=None))
+
+
+def in_float32(n: Network) -> Graph:
+    x = n.b.op("Cast", n.input("x"), to=F32)
+    eye = n.b.constant(np.eye(WIDTH, dtype=np.float32))
+    y = n.b.op("LayerNormalization", n.b.op("MatMul", x, eye, out=None), axes=(2,), epsilon=1e-5, center=True)
+    return n.done(n.b.op("MatMul", y, eye, out=None))
 
 
 def not_whole_parts(n: Network) -> Graph:
@@ -159,7 +179,8 @@ def twice_added(n: Network) -> Graph:
     ("make", "reason"),
     [
         (read_by_the_host, "output of the model"),
-        (root_mean_square, "only the norm of the last axis"),
+        (stays_wide, "read in another type"),
+        (in_float32, "only the norm of the last axis"),
         (not_whole_parts, "stores no statistics of rows like these"),
         (read_by_a_softmax, "no epilogue of a product"),
         (times_an_input, "no constant matrix"),

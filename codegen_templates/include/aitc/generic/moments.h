@@ -1,8 +1,9 @@
 // moments.h: mean and deviation of a row from the moments of its parts, which an epilogue has left in memory.
 //
-//   merged_moments<Parts, Width>(parts, epsilon [, across]) -> RowMoments
+//   merged_moments<Parts, Width, Centred>(parts, epsilon [, across]) -> RowMoments
 //     parts    Parts pairs: the mean of Width elements, and the sum of their squared differences from it
 //     across   Alone{} (the default), or the lanes that share the work: static constexpr int count; int index(); float sum(float)
+//     Centred  otherwise the mean counts as 0
 // The variance is that of the differences from the mean: parts of one size are merged by Chan, Golub and LeVeque's formula.
 #pragma once
 #include "aitc/math.h"
@@ -21,7 +22,7 @@ struct Alone {
   AITC_FN float sum(float v) const { return v; }
 };
 
-template <int Parts, int Width, class Across = Alone> AITC_FN RowMoments merged_moments(const float* parts, float epsilon, const Across& across = {}) {
+template <int Parts, int Width, bool Centred = true, class Across = Alone> AITC_FN RowMoments merged_moments(const float* parts, float epsilon, const Across& across = {}) {
   constexpr int Each = (Parts + Across::count - 1) / Across::count, V = Parts % Across::count == 0 && Each % 2 == 0 ? 2 : 1;
   const int first = across.index() * Each;
   float mean[Each], sum = 0, squares = 0;
@@ -32,7 +33,7 @@ template <int Parts, int Width, class Across = Alone> AITC_FN RowMoments merged_
     AITC_UNROLL
     for (int e = 0; e < V; ++e) mean[i + e] = v[2 * e], sum += v[2 * e], squares += v[2 * e + 1];
   }
-  const float whole = across.sum(sum) / Parts;
+  const float whole = Centred ? across.sum(sum) / Parts : 0.0f;
   float apart = 0;
   AITC_UNROLL
   for (int i = 0; i < Each; ++i)
