@@ -85,7 +85,7 @@ def test_computes_what_the_model_says(part: str, target: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "kernel"), [("h200", "gemm_sm90"), ("a100", "gemm_sm80"), ("mi250", "gemm_cdna")])
 def test_a_product_takes_no_longer_than_a_fifth_of_a_second(target: str, kernel: str) -> None:
-    """256^3 in fp16 in each configuration, in 0.2 s of one processor (the best of three: the machine may be busy)."""
+    """256^3 in fp16 in each configuration, in 0.2 s of one processor (the best of five: the machine may be busy)."""
     model = Model()
     model.op("MatMul", model.input(F16, 256, 256), model.weight(F16, 256, 256))
     _, plan, _ = candidates(model, "product", target)
@@ -95,7 +95,7 @@ def test_a_product_takes_no_longer_than_a_fifth_of_a_second(target: str, kernel:
     for launch in launches:
         run.kernels_of(launch.entry)
         best = 1e9
-        for _ in range(3):
+        for _ in range(5):
             if best >= 0.2:
                 begin = time.process_time()
                 run.launch(launch)
