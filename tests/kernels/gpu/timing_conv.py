@@ -12,7 +12,7 @@ from aitc.kernels import sm90
 from aitc.kernels.product_sm90 import product_configs
 from aitc.targets.target import find_target
 
-from .conv_sm90_cases import conv, stem
+from .conv_sm90_cases import conv, patch, stem
 from .gemm_sm90_cases import Sm90Tile, SplitTile
 from .timing import Race
 
@@ -76,10 +76,23 @@ def _stem(n: int) -> Race:
     return Race(f"conv_stem_sm90 {n} x 224x224x4 -> 64, 7x7/2", 2.0 * n * out * out * k * 147, 2.0 * n * (side * side * 4 + out * out * k), make, rival)
 
 
+def _patch(n: int) -> Race:
+    """ResNet's 3x3 convolutions of 64 channels, where weights and patches of pixels stay in shared memory."""
+    side, c = 56, 64
+
+    def rival(torch: Any, x: list[Any]) -> Any:
+        image, filters = x[0].view(n, side, side, c).permute(0, 3, 1, 2), x[1].view(c, 3, 3, c).permute(0, 3, 1, 2)
+        return torch.cudnn_convolution_relu(image, filters, x[2], (1, 1), (1, 1), (1, 1), 1).permute(0, 2, 3, 1)
+
+    make = tuple(patch(f"<b{blocks}_s{stages}>", (blocks, stages), n, (side, side), c, (3, 3), (1, 1), light=True) for blocks, stages in ((1, 6), (2, 4)))
+    return Race(f"conv_patch_sm90 {n} x 56x56x64 -> 64, 3x3/1", 2.0 * n * side * side * c * c * 9, 4.0 * n * side * side * c, make, rival)
+
+
 def races() -> Iterator[Race]:
     """Every shape once."""
     for n in (1, 8, 32, 256):
         yield _stem(n)
+        yield _patch(n)
         for shape in RESNET:
             yield _conv(n, *shape)
     for shape in UNET:
