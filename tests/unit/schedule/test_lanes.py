@@ -9,8 +9,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from aitc.describe import launches_said, launches_text
 from aitc.emit.project import emit
 from aitc.ir.builder import Builder
+from aitc.ir.dim import Dim, symbol
 from aitc.ir.dtype import F32
 from aitc.ir.graph import Graph, Value
 from aitc.ir.types import TensorType
@@ -62,7 +64,7 @@ def test_places() -> None:
     assert 1 not in places and 3 in places
 
 
-def branches(target_name: str, lanes: int = 4, batch: int = 1) -> Plan:
+def branches(target_name: str, lanes: int = 4, batch: Dim = 1) -> Plan:
     """Three branches of convolutions, joined in the memory of a Concat, whose result goes through one more."""
     target = find_target(target_name)
     graph = Graph("g")
@@ -100,6 +102,24 @@ def test_a_plan_with_branches(target: str) -> None:
     launch = "r.launch"
     body = ["r.fork", *[launch] * fork.lanes[0], "r.lane", *[launch] * fork.lanes[1], "r.lane", *[launch] * fork.lanes[2], "r.join"]
     assert lines == [*[launch] * fork.first, *body, *[launch] * (len(plan.launches) - 8 - fork.first)]
+
+
+def test_sizes_that_are_known_only_at_run_time() -> None:
+    plan = branches("a100", batch=symbol("n", 1, 4, hint=1))
+    (fork,) = plan.forks
+    inside = range(fork.first, fork.first + 8)
+    live = [b.name for b in plan.buffers if b.space is Space.ARENA and b.first <= inside[0] and inside[-1] <= b.last]
+    assert plan.arena_bytes < 0 and {written(plan, n) for n in inside} <= set(live)
+
+
+def test_reports_say_what_runs_side_by_side() -> None:
+    plan = branches("a100")
+    lines = launches_text(plan).splitlines()
+    assert [line for line in lines if line.startswith("--")] == [
+        "-- side by side, lane 1 of 3: 3 launches", "-- side by side, lane 2 of 3: 3 launches",
+        "-- side by side, lane 3 of 3: 2 launches", "-- all lanes have ended",
+    ]  # fmt: skip
+    assert "8 launches in 1 fork" in launches_said(plan).line
 
 
 def test_without_lanes_and_on_cpu_nothing_forks() -> None:
