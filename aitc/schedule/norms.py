@@ -211,6 +211,14 @@ def _rewrite(graph: Graph, norm: _Norm) -> list[Node]:
     return made
 
 
+def _factor(weights: np.ndarray) -> float:
+    """A power of two that brings weights to where half precision has all its digits; 1 if they are."""
+    largest = float(np.abs(weights).max(initial=0.0))
+    if largest == 0 or not np.isfinite(largest) or 2.0**-8 <= largest <= 2.0**8:
+        return 1.0
+    return float(2.0 ** np.clip(-np.round(np.log2(largest)), -14, 14))
+
+
 def _statistics(b: Builder, parts: Value, norm: _Norm) -> Iterator[Value]:
     """Mean and inverse deviation of each row, for one reader: each merges the parts by itself."""
     merged = b.op("MergedMoments", parts, part=norm.part, epsilon=norm.node.attrs.epsilon, center=norm.node.attrs.center)
@@ -227,11 +235,15 @@ def _product(
     assert w is not None and w.const is not None
     b = Builder(graph, tuple(dict.fromkeys((*norm.node.locs, *node.locs))), place=False)
     wide = w.const.astype(np.float32)
-    scaled = (wide if scale is None else wide * scale.astype(np.float32)[:, None]).astype(w.const.dtype)
+    wide = wide if scale is None else wide * scale.astype(np.float32)[:, None]
+    factor = _factor(wide)
+    scaled = (wide * np.float32(factor)).astype(w.const.dtype)
     sums = scaled.astype(np.float64).sum(axis=0).astype(np.float32)
     mean, inverse = _statistics(b, parts, norm)
     y = b.op("MatMul", x, b.constant(scaled, name="scaled"), out=None)
     y = b.op("Standardize", y, b.op("Mul", mean, b.constant(sums, name="sums")) if norm.node.attrs.center else mean, inverse)
+    if factor != 1:
+        y = b.op("Mul", y, b.like(1 / factor, y))
     last = node
     if bias is not None:
         row = bias.astype(np.float64) @ w.const.astype(np.float64)

@@ -143,6 +143,29 @@ def of_an_input(n: Network) -> Graph:
     return n.done(n.linear(n.norm(n.input("x"))))
 
 
+@pytest.mark.parametrize("size", [2.0**-12, 1.0, 2.0**10])
+def test_scaled_weights_have_all_their_digits(size: float) -> None:
+    """A scale far from 1 makes the weights neither subnormal nor infinite."""
+    n = Network()
+    y = n.b.op("LayerNormalization", n.linear(n.input("x")), axes=(2,), epsilon=1e-5, center=True)
+    y = n.b.op("Mul", y, n.b.constant((size * (1 + n.rng.random(WIDTH))).astype(np.float16)))
+    w = (n.rng.standard_normal((WIDTH, 64)) * (16 if size > 1 else 1)).astype(np.float16)
+    graph = n.done(n.b.op("MatMul", y, n.b.constant(w), out=None))
+    feeds = {"x": np.random.default_rng(4).standard_normal((1, 40, WIDTH)).astype(np.float16)}
+    before = interpret(graph, feeds)
+    scale = next(v.const for node in graph.nodes if node.op.name == "Mul" for v in node.inputs if v is not None and v.const is not None)
+    assert scale is not None and folded(graph)[0] == 1
+    stored = next(node.inputs[1].const for node in reversed(list(graph.nodes)) if node.op.name == "MatMul" and node.inputs[1] is not None)
+    assert stored is not None
+    exact = w.astype(np.float64) * scale.astype(np.float64)[:, None]
+    factor = 2 ** np.round(np.log2(np.median(stored.astype(np.float64) / exact)))
+    assert (factor == 1) == (size == 1)
+    np.testing.assert_allclose(stored.astype(np.float64), exact * factor, rtol=2**-11, atol=1e-6)
+    if size <= 1:  # beyond it, half precision does not hold the results
+        (want,), (got,) = before.values(), interpret(graph, feeds).values()
+        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-2, atol=0.1 * size)
+
+
 def stays_wide(n: Network) -> Graph:
     y = n.b.op("LayerNormalization", n.b.op("Cast", n.linear(n.input("x")), to=F32), axes=(2,), epsilon=1e-5, center=True)
     return n.done(n.b.op("MatMul", y, n.b.constant(np.eye(WIDTH, dtype=np.float32)), out=None))
