@@ -12,6 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from aitc.errors import AitcError, Diagnostic, Exit, Loc
+from aitc.importer.wire import read_structure
 
 _INVALID = ("I01", "I02", "I03", "I04", "I08", "I11", "I12")
 
@@ -36,6 +37,9 @@ def read(source: Union[str, Path, bytes, onnx.ModelProto]) -> tuple[onnx.ModelPr
         model = _parse(source, "the model")
         return model, model.graph.name or "model", None
     path = Path(source)
+    structure = read_structure(path)
+    if structure is not None:
+        return _checked(structure, str(path)), file_name(path), path.parent
     try:
         data = path.read_bytes()
     except OSError as problem:
@@ -60,8 +64,14 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
             Diagnostic("I02", f"{what} is not an ONNX model: {reason}", stage="import", detail=(str(problem),)),
             Exit.MODEL,
         ) from problem
-    if not data or not model.HasField("graph") or (not model.ir_version and not model.opset_import):
-        reason = "it is empty" if not data else "it has no graph or no versions"
+    if not data:
+        raise AitcError(Diagnostic("I02", f"{what} is not an ONNX model: it is empty", stage="import"), Exit.MODEL)
+    return _checked(model, what)
+
+
+def _checked(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
+    if not model.HasField("graph") or (not model.ir_version and not model.opset_import):
+        reason = "it has no graph or no versions"
         raise AitcError(Diagnostic("I02", f"{what} is not an ONNX model: {reason}", stage="import"), Exit.MODEL)
     damaged = next(_no_text(model), None)
     if damaged is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from aitc.importer.wire import INSIDE
 from aitc.ir import dtype as dt
 
 
@@ -59,7 +60,7 @@ def external_files(model: onnx.ModelProto) -> list[str]:
 
 
 def external(tensor: onnx.TensorProto, dtype: dt.DType, folder: Path | None) -> np.ndarray:
-    """A read-only map of the part of a file that the tensor names."""
+    """A read-only map of the part of a file that the tensor names; a copy of a part of the model's own file."""
     entries = {e.key: e.value for e in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
@@ -69,7 +70,8 @@ def external(tensor: onnx.TensorProto, dtype: dt.DType, folder: Path | None) -> 
             "compile the .onnx file itself",
         )
     path = (folder / location).resolve()
-    if not location or not path.is_relative_to(folder.resolve()):
+    inside = entries.get("checksum") == INSIDE and Path(location).name == location  # of a model that is a link, too
+    if not location or not (inside or path.is_relative_to(folder.resolve())):
         raise BadTensor(
             f"tensor {tensor.name!r} lies in {location!r}, outside of the model's folder",
             "I08",
@@ -92,9 +94,9 @@ def external(tensor: onnx.TensorProto, dtype: dt.DType, folder: Path | None) -> 
     packed = dtype.kind in ("int", "uint", "float") and dtype.bits < 8
     needed = (count * dtype.bits + 7) // 8 if packed else count * dtype.numpy.itemsize
     if stated is not None and stated != needed:
+        what = "it has" if inside else "its external data says"
         raise BadTensor(
-            f"tensor {tensor.name!r} ({dtype}{list(tensor.dims)}) needs {needed} bytes, its external data says {stated}",
-            "I08",
+            f"tensor {tensor.name!r} ({dtype}{list(tensor.dims)}) needs {needed} bytes, {what} {stated}", "I12" if inside else "I08"
         )
     size = path.stat().st_size
     if offset < 0 or offset + needed > size:
@@ -105,6 +107,8 @@ def external(tensor: onnx.TensorProto, dtype: dt.DType, folder: Path | None) -> 
         )
     if needed == 0:
         return np.zeros(list(tensor.dims), dtype.numpy)
+    if inside and not packed:
+        return np.fromfile(path, np.uint8, needed, offset=offset).view(dtype.numpy).reshape(list(tensor.dims))
     raw = np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=(needed,))
     if packed:
         copy = onnx.TensorProto()

@@ -50,6 +50,8 @@ def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, 
     weights = sum({id(v): v.const.nbytes for g in walk(graph) for v in g.values() if v.const is not None}.values())
     if weights > LIMIT_BYTES:
         return _estimated(graph, f"{weights:.1e} bytes of weights, and the limit is {LIMIT_BYTES:.1e}")
+    if not isinstance(model, bytes):
+        model = Path(model).resolve()  # of a link's target: onnxruntime takes no data from another folder
     ports = tuple(Port(v.name, v.type.dtype, v.shape, "", uses.get(v.name, "")) for v in graph.inputs)
     try:
         symbols = dim_sources(graph, {})
@@ -104,7 +106,7 @@ def _key(model: str | Path | bytes, ports: Sequence[Port], seed: int) -> str:
         while block := file.read(1 << 22):
             whole.update(block)
     for other in external_files(load_structure(model)):
-        state = (Path(model).resolve().parent / other).stat()
+        state = (Path(model).parent / other).stat()
         whole.update(f"{other} {state.st_size} {state.st_mtime_ns}".encode())
     return whole.hexdigest()
 
@@ -118,7 +120,7 @@ def _smaller(symbols: Sequence[DimSource], ports: Sequence[Port]) -> Iterator[di
 def _measure(
     model: str | Path | bytes, graph: Graph, ports: tuple[Port, ...], symbols: Sequence[DimSource], seed: int
 ) -> Ranges:
-    folder = None if isinstance(model, bytes) else Path(model).resolve().parent
+    folder = None if isinstance(model, bytes) else Path(model).parent
     why = "no size of the inputs fits"
     for whole, smaller in zip(dim_choices(symbols, ports), _smaller(symbols, ports)):
         dims = whole if operations(graph, whole) <= LIMIT_OPERATIONS else smaller

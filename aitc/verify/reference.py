@@ -17,6 +17,7 @@ import onnx.reference
 import onnx.shape_inference
 
 from aitc.build.memory import available_bytes
+from aitc.importer.wire import read_structure
 
 MESSAGE_BYTES = 2**31 - 2**20  # what a protobuf message may have
 LARGE_BYTES = 65536
@@ -156,6 +157,7 @@ def _open(source: str | bytes, beside: Path | None) -> Any:
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
     if beside is not None:
+        options.add_session_config_entry("session.disable_prepacking", "1")  # for one run it takes longer than it saves
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(beside))
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
@@ -226,8 +228,10 @@ _LARGEST = (
 
 
 def load_structure(model: str | Path | bytes) -> onnx.ModelProto:
-    """The model without its external data."""
-    return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model), load_external_data=False)
+    """The model without its external data, and without its own large weights where they can stay in the file."""
+    if isinstance(model, bytes):
+        return onnx.load_from_string(model)
+    return read_structure(Path(model)) or onnx.load(str(model), load_external_data=False)
 
 
 def float_values(model: str | Path | bytes | onnx.ModelProto) -> list[str]:
