@@ -97,7 +97,7 @@ class ConvStemSm90(k.Kernel):
         # A tile: its products at two thirds of their rate (operands that overlap meet in banks), its patch, its stores.
         products = 2.0 * 64 * c.blocks * p.K * p.window[1] * c.steps(p) * 16 / (target.tflops["fp16"] * 1e6 / max(target.units, 1)) * 1.5
         moved = (c.lines(p) * c.wide(p) * 8 + 64 * c.blocks * p.K * 2) * 1e-3 / (target.gbps / max(target.units, 1))
-        return target.launch_us + 2.4 + 0.1 / c.stages + rounds * max(products, moved, 0.35)
+        return target.launch_us + 2.4 + 0.1 / c.stages + rounds * (max(products, moved, 0.35) + 0.03)
 
     def build(self, group: Group, problem: ConvProblem, config: StemTile, storage: StorageOf, target: Target) -> k.Draft:
         assert group.anchor is not None
