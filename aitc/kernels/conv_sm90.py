@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from aitc.ir.dim import Dim, divisor, hint, mul, product
+from aitc.ir.index import unflatten
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
-from aitc.kernels.product_sm90 import Config, Operands, ProductSm90, Work, operand_reason, product_configs
-from aitc.kernels.sites import Matrix, constant_array, dense_result, staged_operand
+from aitc.kernels.product_sm90 import Config, Lines, Operands, ProductSm90, Work, operand_reason, product_configs
+from aitc.kernels.sites import Matrix, constant_array, dense_result, linear, staged_operand
 from aitc.targets.target import Target
 
 
@@ -70,6 +71,30 @@ def dense_output(group: Group, form: ConvForm, storage: StorageOf) -> Matrix | N
     return dense_result(group, group.anchor.output, form.index, form.coords, storage)
 
 
+def dense_lines(group: Group, form: ConvForm, storage: StorageOf) -> tuple[Matrix, Lines] | None:
+    """The results as lines of pixels that lie at one stride, where they are no one matrix: a part of an image whose pixels interleave with others'."""
+    assert group.anchor is not None
+    p = form.problem
+    pixels = p.output[2]
+    if p.K % 8 or not isinstance(pixels, int) or pixels % 16 or p.output[0] != 1 or p.group != 1 or len(group.anchor.output.shape) != 4:
+        return None
+    count = mul(p.N, p.output[1])
+    line, pixel = k.coordinate("line", count), k.coordinate("pixel", pixels)
+    n, h = unflatten(k.dim_of(line), (p.N, p.output[1]))
+    outputs = k.output_indices(group, group.anchor.output, (n, k.dim_of(form.coords[2]), h, k.dim_of(pixel)))
+    if outputs is None or len(outputs) != 1:
+        return None
+    ((o, at),) = outputs.items()
+    place = storage(o)
+    found = linear(place.at(at), (line, pixel, form.coords[2]))
+    if o.type.dtype.name not in ("f16", "bf16") or found is None:
+        return None
+    rest, (line_stride, pixel_stride_, column) = found
+    if column != 1 or any(divisor(d) % 8 for d in (rest, line_stride, pixel_stride_)) or not (sm90.positive(line_stride) and sm90.positive(pixel_stride_)):
+        return None
+    return Matrix(o, place.root, rest, pixel_stride_, column), Lines(pixels, count, line_stride)
+
+
 def residual(group: Group, form: ConvForm, storage: StorageOf) -> Matrix | None:
     """The operand of the epilogue that the copy engine brings, where it also stores the results."""
     assert group.anchor is not None
@@ -121,7 +146,8 @@ class ConvSm90(ProductSm90):
             forms.append(form)
         values = {f: getattr(forms[0].problem, f) for f in ConvProblem.__dataclass_fields__}
         return ConvSm90Problem(
-            **values, dense=dense_output(group, forms[0], storage) is not None, staged=residual(group, forms[0], storage) is not None,
+            **values, dense=dense_output(group, forms[0], storage) is not None or dense_lines(group, forms[0], storage) is not None,
+            staged=residual(group, forms[0], storage) is not None,
             also=forms[1].problem if len(forms) > 1 else None,
         )  # fmt: skip
 
@@ -146,7 +172,9 @@ class ConvSm90(ProductSm90):
         node = group.anchor
         flops = node.op.flops([v.type for v in node.inputs if v is not None], node.attrs) if node.op.flops else 0
         dense, staged = dense_output(group, form, storage), residual(group, form, storage)
-        return Work(form.index, form.coords, "int group, int64_t row, int64_t col", (1, p.pixels, p.K, p.C), flops, dense, staged)
+        in_lines = dense_lines(group, form, storage) if dense is None else None
+        dense, lines = (dense, None) if in_lines is None else in_lines
+        return Work(form.index, form.coords, "int group, int64_t row, int64_t col", (1, p.pixels, p.K, p.C), flops, dense, staged, lines)
 
     def operands(
         self, group: Group, problem: ConvSm90Problem, config: Config, storage: StorageOf, parameters: Parameters, declared: Parameters, suffix: str

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aitc.ir.dim import Dim, Symbol, product
+from aitc.ir.dim import Dim, Symbol, mul, product
 from aitc.ir.graph import Value
 from aitc.ir.index import Index, is_view
 from aitc.kernels import kernel as k
@@ -53,8 +53,18 @@ def product_configs(dtype: str, dense: bool, staged: bool, rows: int | None, tar
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """Rows of the results are pixels of ``count`` lines that lie at one ``stride``, ``pixels`` in each: a multiple of 16."""
+
+    pixels: int
+    count: Dim
+    stride: Dim
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
-    """A group's product: where its results go, its sizes (batch, M, N, K), operations, and what the copy engine may store and bring."""
+    """A group's product: where its results go, its sizes (batch, M, N, K), operations, and what the copy engine may store and bring. ``lines``: where
+    ``dense`` is a matrix of the pixels of each line."""
 
     index: Index
     coords: tuple[Symbol, Symbol, Symbol]
@@ -63,6 +73,7 @@ class Work:
     flops: Dim
     dense: Matrix | None
     staged: Matrix | None
+    lines: Lines | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +150,7 @@ class ProductSm90(k.Kernel):
             names.append(name if m is not None else operands.maps[0].parameter)
             if m is not None:
                 parameters.pointer(m.root, const=const)
-                maps.append(sm90.result_map(name, m, work.coords[0], M, N, batch))
+                maps.append(sm90.result_map(name, m, work.coords[0], M, N, batch) if work.lines is None else _lines_map(name, m, N, work.lines))
         split = isinstance(config, sm90.Sm90Split)
         arguments = (*operands.texts, f"{store.name}{{{', '.join(store.initializers)}}}", *(() if split else names))
         shape = k.shape_members(parameters, batch=batch, M=M, N=N, K=K)
@@ -228,12 +239,22 @@ def _store(
     staged = work.staged if dense is not None and isinstance(config, sm90.Sm90Tile) and config.staged else None
     place = group, group.anchor.output, work.index, work.coords, parameters, storage, work.signature
     if dense is not None:
-        return result_functor(*place, staged=staged, name=f"Store{suffix}", rows=work.coords[:-1], prefetch=True), dense, staged
+        store = result_functor(*place, staged=staged, name=f"Store{suffix}", rows=work.coords[:-1], prefetch=True)
+        if work.lines is not None:
+            store = replace(store, aliases=(*store.aliases, f"static constexpr int line = {work.lines.pixels};"))
+        return store, dense, staged
     rows = work.coords[:-1] if isinstance(config, sm90.Sm90Split) else ()  # a tile's stores hand rows to other lanes
     store = store_functor(
         group, work.index, work.coords, parameters, storage, target, work.signature, widest=8, name=f"Store{suffix}", rows=rows, prefetch=True
     )
     return store, dense, staged
+
+
+def _lines_map(parameter: str, m: Matrix, N: Dim, lines: Lines) -> k.MapSpec:
+    """The map of results that are pixels of lines, in boxes of 16 pixels and 64 columns."""
+    return k.MapSpec(
+        parameter, m.root, m.rest, (N, lines.pixels, lines.count), (mul(m.stride_row, 2), mul(lines.stride, 2)), (64, 16, 1), (1, 1, 1)
+    )
 
 
 def sm90_draft(

@@ -8,7 +8,7 @@ import pytest
 from aitc import pipeline
 from aitc.ir.interpret import interpret
 from aitc.kernels.conv_patch_sm90 import ConvPatchSm90
-from aitc.schedule import split_norms, sum_convs
+from aitc.schedule import schedule, split_norms, sum_convs, upsample
 from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Port
 from aitc.schedule.schedule import schedule_with
@@ -50,14 +50,24 @@ def _patches(m: Model) -> None:
     m.op("MaxPool", m.op("Conv", x, m.weight(F16, 24, 64, 1, 5), m.weight(F16, 24), pads=[0, 2, 0, 2], keep=False), kernel_shape=[2, 2])
 
 
+def _enlarged(m: Model) -> None:
+    """Results that interleave with others': in whole lines by the copy engine, and lines that it cannot cut into boxes."""
+    for width in (16, 10):
+        x = m.op("Relu", m.input(F16, 2, 64, 6, width), keep=False)
+        x = m.op("Resize", x, "", m.constant(np.array([1, 1, 2, 2], np.float32)), mode="nearest", coordinate_transformation_mode="asymmetric",
+                 nearest_mode="floor", keep=False)  # fmt: skip
+        m.op("MaxPool", m.op("Conv", x, m.weight(F16, 72, 64, 3, 3), m.weight(F16, 72), pads=[1, 1, 1, 1], keep=False), kernel_shape=[3, 3])
+
+
 @pytest.mark.parametrize(("make", "target", "kernel", "count"), [
     (_norms, "h200", "statistics", 4), (_norms, "mi250", "statistics", 4), (_sums, "h200", "conv_sm90", 2),
-    (_patches, "h200", "conv_patch_sm90", 2),
+    (_patches, "h200", "conv_patch_sm90", 2), (_enlarged, "h200", "conv_sm90", 8),
 ])  # fmt: skip
 def test_computes_what_the_model_says(monkeypatch: pytest.MonkeyPatch, make: object, target: str, kernel: str, count: int) -> None:
-    for module in (split_norms, sum_convs):
+    for module in (split_norms, sum_convs, upsample):
         monkeypatch.setattr(module, "_gain_us", lambda *_: 1.0)
     monkeypatch.setattr(ConvPatchSm90, "score_us", lambda *_: 0.0)
+    monkeypatch.setattr(schedule, "bundle", lambda scheduled, *_: scheduled)  # each has its launch
     model = Model()
     make(model)  # type: ignore[operator]
     result = pipeline.compile(model.proto(), pipeline.Options(targets=(target,), name="rewritten", stop_after="layout"))

@@ -20,6 +20,7 @@
 //          by the `across` lanes that share the row; what it has loaded is there when the results are. `static constexpr int moments_of = 32` and
 //          moments(batch, row, col, mean, squares): called for 32 neighbouring results, from column `col` on, with their mean, as they are rounded, and the
 //          sum of their squared differences from it; BN and N are multiples of 32)
+//          Such a functor may have `static constexpr int line`, a multiple of 16: rows are pixels of lines so long, and map_d is (columns, pixels of a line, lines)
 //          Such a functor may have `using staged = half_t` and take another matrix of 16-bit elements (a residual) before `out`, const float (&staged)[V]: the copy engine brings it
 //          through map_s at a tile's start to where the tile will be staged for its store. The tile has to be `staged`
 //          Either may have `static constexpr bool prefetches = true` and prefetch(col): what it reads of constants for 8 columns is to be brought nearer
@@ -76,6 +77,13 @@ template <class Store, class = void> struct StoreStaged {
 template <class Store> struct StoreStaged<Store, decltype(void(sizeof(typename Store::staged)))> {
   static constexpr bool staged = true;
   using type = typename Store::staged;
+};
+
+template <class Store, class = void> struct StoreLine {
+  static constexpr int pixels = 0;
+};
+template <class Store> struct StoreLine<Store, decltype(void(Store::line))> {
+  static constexpr int pixels = Store::line;
 };
 
 template <class Store, class = void> struct StoreEnters {
@@ -214,7 +222,12 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
     for (int j = 0; j < 8; j += 2) stmatrix(patch + uint32_t(target * 128 + ((j + unit) ^ (target % 8)) * 16), packed[j][0], packed[j][1], packed[j + 1][0], packed[j + 1][1]);
     fence_async_proxy();
     warp_barrier();
-    if (lane == 0) tma_store(map_d, col, row, batch, patch), bulk_commit();
+    constexpr int line = StoreLine<Store>::pixels;
+    if (lane == 0) {
+      if constexpr (line > 0) tma_store(map_d, col, row % line, row / line, patch);
+      else tma_store(map_d, col, row, batch, patch);
+      bulk_commit();
+    }
   } else {
     static_assert(!StoreEnters<Store>::enters && StoreMoments<Store>::of == 0, "lanes store rows of other lanes, and parts of them");
     // (16,64) floats: 16-byte unit u of row r lies at (u % 2 * 8 + u / 2) ^ (r % 8), so that neither side meets a bank twice.
