@@ -166,6 +166,7 @@ def layer_normalization(
         centred = b.op("Sub", wide, mean)
         variance = b.op("Reduce", b.op("Mul", centred, centred), function="mean", axes=axes, keepdims=True)
         inverse = b.op("Rsqrt", b.op("Add", variance, b.like(epsilon, variance)))
+        mean, inverse = (cast(b, v, dtype_of(stash_type, "stash_type")) for v in (mean, inverse))
     return y, mean, inverse
 
 

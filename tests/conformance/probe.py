@@ -105,6 +105,14 @@ def retyped(test: str, variable: str, dtype: str) -> onnx.ModelProto | None:
         if value.name in mine and value.type.HasField("tensor_type"):
             value.type.tensor_type.elem_type = CODES[dtype]
             changed = True
+    for value in model.graph.output:
+        if value.name not in mine and value.type.HasField("tensor_type"):  # may follow the variable all the same
+            value.type.tensor_type.elem_type = onnx.TensorProto.UNDEFINED
+    if not schema.inputs:  # a constant's type is that of an attribute
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                array = onnx.numpy_helper.to_array(attribute.t).astype(BY_ONNX[CODES[dtype]].numpy)
+                attribute.t.CopyFrom(onnx.numpy_helper.from_array(array))
     return model if changed else None
 
 

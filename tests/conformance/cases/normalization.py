@@ -167,4 +167,17 @@ def _attentions() -> list[Case]:
     return cases
 
 
-CASES = [*_group_norms(), *_layer_norms(), *_attentions()]
+def _double() -> Case:
+    """Statistics have the type that stash_type says, also of wider data."""
+
+    def expect(x: Array, s: Array) -> tuple[Array, ...]:
+        mean = x.mean(-1, keepdims=True)
+        inverse = 1 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        return (x - mean) * inverse * s, mean, inverse
+
+    text = "(double[n,24] x, double[24] s) => (double[n,24] y, float[n,1] m, float[n,1] i) { y, m, i = LayerNormalization(x, s) }"
+    return case("layer_norm_of_double_with_statistics", text, {"x": normal(3, 24, dtype=np.float64), "s": normal(24, dtype=np.float64)},
+                expect=expect)  # fmt: skip
+
+
+CASES = [*_group_norms(), *_layer_norms(), _double(), *_attentions()]
