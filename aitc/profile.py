@@ -16,7 +16,7 @@ from aitc.targets.target import Target, find_target
 
 @dataclass(frozen=True, slots=True)
 class LaunchTime:
-    """One launch: its median and least time, its rates, and how near it comes to its floor.
+    """One launch: its median and least time, less what a mark costs, its rates, and how near it comes to its floor.
 
     ``floor_us`` is the larger of its operations at the target's dense rate and its operands, each moved once, at the
     target's bandwidth; ``share`` is floor over median (1: nothing is faster). ``gap_us`` passed before it began since
@@ -39,8 +39,8 @@ class LaunchTime:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """``latency_us``: median of whole runs as they are without marks (on GPUs: replayed). ``between_us``: what of it is in no launch,
-    for each launch; marks lengthen short launches, so it can be negative."""
+    """``latency_us``: median of whole runs as they are without marks (on GPUs: replayed). ``mark_us``: what the mark before and after a launch adds
+    to it (see ``mark_cost_us``), taken off all times but the timeline's. ``between_us``: what of the latency is in no launch, for each launch."""
 
     model: str
     device: str
@@ -49,6 +49,7 @@ class Profile:
     launches_us: float
     floor_us: float
     between_us: float
+    mark_us: float
     launches: tuple[LaunchTime, ...]
     timeline: tuple[tuple[int, float, float], ...]  # (number of the launch, begin, end) in us, of one run
 
@@ -63,22 +64,37 @@ def profile_of(answer: Mapping[str, Any], report: Mapping[str, Any]) -> Profile:
     values = {d["name"]: answer["inputs"][d["input"]]["shape"][d["axis"]] for d in report["dims"]}
     timeline = tuple((s["launch"], s["begin_us"], s["end_us"]) for s in answer["timeline"])
     gaps = _gaps(timeline)
+    latency = answer["latency_ms"]["p50"] * 1e3
+    mark = mark_cost_us(sum(time["us"] for time in answer["launches"]), latency, len(answer["launches"]))
     rows = []
     for i, (time, told) in enumerate(zip(answer["launches"], report["launches"], strict=True)):
         flops, moved = (_number(told[key], values) for key in ("flops", "bytes"))
         floor = floor_us(target, told["rate"], flops, moved)
-        us = time["us"]
+        us, least = (round(without_mark(time[key], mark), 3) for key in ("us", "min_us"))
         rows.append(
             LaunchTime(
-                time["name"], told["kernel"], told["config"], us, time["min_us"], _rate(flops, us, 1e6), _rate(moved, us, 1e3),
+                time["name"], told["kernel"], told["config"], us, least, _rate(flops, us, 1e6), _rate(moved, us, 1e3),
                 round(floor, 3), round(floor / us, 4) if us else 0.0, gaps.get(i, 0.0), told["note"], tuple(told["nodes"]),
             )
         )  # fmt: skip
-    latency, spent = answer["latency_ms"]["p50"] * 1e3, sum(r.us for r in rows)
+    spent = sum(r.us for r in rows)
     return Profile(
         answer["model"], answer["device"], target.name, round(latency, 3), round(spent, 3), round(sum(r.floor_us for r in rows), 3),
-        round((latency - spent) / max(1, len(rows)), 3), tuple(rows), timeline,
+        round(max(0.0, latency - spent) / max(1, len(rows)), 3), round(mark, 3), tuple(rows), timeline,
     )  # fmt: skip
+
+
+def mark_cost_us(marked_us: float, latency_us: float, count: int) -> float:
+    """What marks add to each of ``count`` launches that take ``marked_us`` together, in a run that takes ``latency_us`` without marks.
+
+    On a GPU a mark waits for the launch before it and holds up the one behind, whose beginning is hidden otherwise: about the same for all launches.
+    """
+    return max(0.0, marked_us - latency_us) / max(1, count)
+
+
+def without_mark(us: float, mark_us: float) -> float:
+    """A marked launch's time less the mark's; at least a fifth of it, since marks cost a little less beside the shortest launches."""
+    return max(us - mark_us, us / 5)
 
 
 def floor_us(target: Target, rate: str, flops: float, moved: float) -> float:
@@ -120,8 +136,8 @@ def table(profile: Profile) -> str:
         )
         lines += [f"{'':63}<- {node.partition(': ')[2] or node}" for node in r.nodes]  # without the model's name
     lines.append(
-        f"{len(profile.launches)} launches take {profile.launches_us:.2f} us, each with a mark before and after; a run takes "
-        f"{profile.latency_us:.2f} us ({profile.between_us:+.2f} us a launch); their floors add up to {profile.floor_us:.2f} us"
+        f"{len(profile.launches)} launches take {profile.launches_us:.2f} us, less {profile.mark_us:.2f} us each for the marks around it; a run takes "
+        f"{profile.latency_us:.2f} us; their floors add up to {profile.floor_us:.2f} us"
     )
     return "\n".join(lines) + "\n"
 

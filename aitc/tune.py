@@ -21,6 +21,7 @@ from aitc import runtime
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.pipeline import Options, build_plan, choose_targets, compile
+from aitc.profile import mark_cost_us, without_mark
 from aitc.progress import Progress, Silent
 from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Plan
@@ -113,11 +114,12 @@ class _Slot:
     launches: list[int]
     samples: list[list[float]]
     alive: list[int] = field(default_factory=list)
+    mark_us: float = 0.0  # what the marks around a launch add to a sample
 
     def us(self, candidate: int) -> float:
         """The lower quartile: other work on the machine only makes samples longer."""
         ordered = sorted(self.samples[candidate])
-        return ordered[len(ordered) // 4] * 1e6
+        return without_mark(ordered[len(ordered) // 4] * 1e6, self.mark_us)
 
     @property
     def fastest(self) -> int:
@@ -213,6 +215,9 @@ def _build_and_measure(
     passes, most, interrupted = 0, max(len(s.choices) for s in slots), False  # a round is measured in any case
     with runtime.load(built.library, Settings.read().device_index) as instance:
         inputs = instance.random_inputs(options.seed)
+        mark = _mark_us(instance, inputs)
+        for slot in slots:
+            slot.mark_us = mark
         try:
             while any(s.alive for s in slots) and (passes < most or time.monotonic() - begun < how.seconds):
                 _pass(instance, inputs, slots, passes)
@@ -229,6 +234,14 @@ def _build_and_measure(
     if not interrupted:
         progress.end("measure", seconds, f"{passes} passes; {_gained(problems)}")
     return Tuned(find_target(plan.targets[0]), device, problems, others, 0, passes, seconds, interrupted)
+
+
+def _mark_us(instance: runtime.Model, inputs: Sequence[np.ndarray]) -> float:
+    """What the marks around a launch cost, from runs of all candidates with and without."""
+    spans = instance.profile(RUNS, 1, inputs)
+    seconds = [sum(s.end - s.begin for s in spans if s.run == run) for run in range(RUNS)]
+    latency = statistics.median(instance.bench(RUNS, 2, inputs))
+    return mark_cost_us(statistics.median(seconds) * 1e6, latency * 1e6, len(spans) // RUNS)
 
 
 def _pass(instance: runtime.Model, inputs: Sequence[np.ndarray], slots: Sequence[_Slot], number: int) -> None:

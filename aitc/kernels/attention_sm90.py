@@ -55,7 +55,7 @@ class AttentionTile:
         quarter = -(-self.blocks * self.threads // 128)  # warps on a quarter of a multiprocessor, which has 16384 registers
         budget = {1: min(255, 512 // quarter // 8 * 8), 2: 240, 3: 160}[self.groups]
         scores, probabilities, output = self.BN // 2, self.BN // 4, p.DV // 2
-        needs = max(scores + 24, probabilities + output + 24) if self.single else scores + probabilities + output + 30
+        needs = max(scores + 26, probabilities + output + 24) if self.single else scores + probabilities + output + 30
         room = smem_bytes // self.blocks - (1024 if self.blocks > 1 else 0)
         return self.smem_bytes(p.D, p.DV) <= room and needs + (16 if p.mask != "none" and self.groups == 1 else 0) <= budget
 

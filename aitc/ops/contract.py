@@ -128,7 +128,7 @@ def conv_array(*given: Any) -> np.ndarray:
     wide = a.out.numpy if a.out is not None else None
     xs, ws = (widen(x), widen(w)) if wide is None else (widen(x).astype(wide), widen(w).astype(wide))
     n = len(a.strides)
-    pads = [(0, 0), (0, 0), *((int(a.pads[i]), int(a.pads[n + i])) for i in range(n))]  # type: ignore[arg-type]
+    pads = [(0, 0), (0, 0), *((int(a.pads[i]), int(a.pads[n + i])) for i in range(n))]
     xs = spatial(xs, pads, 0)
     k, per_group, *window = w.shape
     batch = x.shape[0]

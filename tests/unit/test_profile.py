@@ -69,3 +69,12 @@ def test_a_trace_has_an_event_for_each_span() -> None:
     event = chrome_trace(profile_of(ANSWER, REPORT))["traceEvents"][2]
     assert (event["ph"], event["ts"], event["dur"], event["cat"]) == ("X", 1.0, 4.0, "gemm_sm90")
     assert event["args"]["ONNX nodes"] == ['m.onnx: node #0 "fc" (MatMul)']
+
+
+def test_what_marks_cost_is_taken_off_every_launch() -> None:
+    profile = profile_of({**ANSWER, "latency_ms": {"p50": 0.007}}, REPORT)  # 10 us with marks
+    assert profile.mark_us == 1.5 and profile.between_us == 0.0
+    assert [(r.us, r.min_us) for r in profile.launches] == [(2.5, 2.0), (4.5, 3.5)]
+    assert "less 1.50 us each" in table(profile)
+    hardly = profile_of({**ANSWER, "latency_ms": {"p50": 0.0}}, REPORT)
+    assert [r.us for r in hardly.launches] == [0.8, 1.2]  # never less than a fifth

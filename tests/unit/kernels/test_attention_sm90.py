@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aitc.kernels.attention import AttentionProblem
-from aitc.kernels.attention_sm90 import AttentionSm90, best_band
+from aitc.kernels.attention_sm90 import AttentionSm90, AttentionTile, best_band
 from aitc.targets.target import find_target
 
 H200 = find_target("h200")
@@ -60,3 +60,10 @@ def test_a_band_of_heads_spreads_triangles_evenly() -> None:
 
     band = best_band(16, 32, 1 << 20, 132, 128, 128, 2048, 2048)
     assert longest(band) == min(longest(b) for b in range(1, 29))
+
+
+def test_scores_of_a_whole_row_leave_room_for_addresses() -> None:
+    """Three blocks of 160 threads leave 128 registers a thread, and 208 keys take 104 of them: the compiler needs 130."""
+    p = problem(32, 12, 197, 197, 64)
+    assert not AttentionTile(208, 1, 1, 3, True).fits(p, H200.smem_bytes)
+    assert AttentionTile(208, 1, 1, 2, True).fits(p, H200.smem_bytes)
