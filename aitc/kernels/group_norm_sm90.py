@@ -177,7 +177,7 @@ class GroupNormSm90(k.Kernel):
         if c.packs:
             return target.launch_us + 1.5 + clusters + (0.4 if wide < 64 else 0.0) + 0.021 * moved + 2.3 * total + 0.02 * c.channels / p.C
         lines = elems * p.bytes_in * 128 / min(128, wide)
-        return target.launch_us + rounds * (4.0 + 0.2 * ceil(share / c.down)) + clusters + 0.018 * moved + 0.45 * total + 1.2 * lines
+        return target.launch_us + 1.25 * (rounds * (4.0 + 0.2 * ceil(share / c.down)) + clusters + 0.018 * moved + 0.45 * total + 1.2 * lines)
 
     def build(self, group: Group, problem: GroupNormProblem, config: GroupTile, storage: StorageOf, target: Target) -> k.Draft:
         node = group.anchor

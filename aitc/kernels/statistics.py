@@ -44,6 +44,7 @@ class StatisticsTile:
     across: int
     down: int
     parts: int
+    resident: int = 1  # blocks that a multiprocessor is to hold
 
     def __str__(self) -> str:
         return f"v{self.V}_{self.across}x{self.down}_x{self.parts}"
@@ -59,11 +60,6 @@ class StatisticsTile:
     @property
     def channels(self) -> int:
         return self.across * self.V
-
-    @property
-    def resident(self) -> int:
-        """Blocks of a multiprocessor: 1024 threads, which have 64 registers then."""
-        return max(1, 1024 // self.threads)
 
     @property
     def smem_bytes(self) -> int:
@@ -108,6 +104,11 @@ class Statistics(k.Kernel):
             return k.No(f"groups of {form.width} channels make no whole vectors of {form.C}")
         return problem
 
+    def threads(self, p: StatisticsProblem) -> int:
+        """Of a multiprocessor: 1024 have 64 registers each, which is too few where each channel of a vector has sums of its own."""
+        V = gcd(p.C, 8)
+        return 1024 if p.width % V == 0 or (V % p.width == 0 and V // p.width <= 2) else 512
+
     def configs(self, problem: StatisticsProblem, target: Target) -> Sequence[StatisticsTile]:
         p = problem
         V = gcd(p.C, 8)
@@ -121,10 +122,11 @@ class Statistics(k.Kernel):
                 if down < 1:
                     continue
                 units = hint(p.images) * (p.C // channels)
+                resident = max(1, self.threads(p) // (across * down))
                 for share in (1, 2):  # all that a multiprocessor holds, or half of it
-                    wanted = ceil(max(target.units, 1) * max(1, 1024 // (across * down)) / units / share)
+                    wanted = ceil(max(target.units, 1) * resident / units / share)
                     parts = max(1, min(wanted, p.space // (down * LEAST_LOADS)))
-                    found.append(StatisticsTile(V, across, down, parts if units <= UNITS else 1))
+                    found.append(StatisticsTile(V, across, down, parts if units <= UNITS else 1, resident))
         return [t for t in dict.fromkeys(found) if t.smem_bytes <= min(target.smem_bytes, 48 << 10)]
 
     def score_us(self, problem: StatisticsProblem, config: StatisticsTile, target: Target) -> float:
@@ -137,9 +139,11 @@ class Statistics(k.Kernel):
         total = hint(p.images) * p.space * p.C * p.bytes_in * wasted
         resident = c.resident
         active = min(blocks, units * resident)
-        rate = target.gbps * 0.85 * min(1.0, active * c.threads / (units * 1024))
+        full = self.threads(p)
+        rate = target.gbps * 0.85 * min(1.0, active * c.threads / (units * full))
+        apart = 0.0 if full == 1024 else 2.5  # channels one by one: longer chains of sums, and fewer threads
         rounds = ceil(blocks / (units * resident))
-        return target.launch_us + total * 1e-3 / rate + 0.02 * (p.C / c.channels - 1) + 1.4 * rounds + (1.0 + c.parts / 512 if c.parts > 1 else 0.0)
+        return target.launch_us + total * 1e-3 / rate + 0.02 * (p.C / c.channels - 1) + apart + 1.4 * rounds + (1.0 + c.parts / 512 if c.parts > 1 else 0.0)
 
     def build(self, group: Group, problem: StatisticsProblem, config: StatisticsTile, storage: StorageOf, target: Target) -> k.Draft:
         node = group.anchor

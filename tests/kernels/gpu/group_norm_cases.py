@@ -138,7 +138,9 @@ AITC_KERNEL({across * down}) void AITC_ENTRY(group_statistics)(const {ct}* x, co
 def statistics_cases() -> Iterator[Problem]:
     """Groups narrower and wider than a vector, one part and many, parts without a pixel, more units than tickets."""
     yield statistics("LayerNorm", (8, 10, 32, 3), 2, 211, 80, 10)
+    yield statistics("LayerNorm", (8, 10, 32, 2), 2, 90, 80, 20)
     yield statistics("LayerNorm", (8, 4, 16, 5), 1, 133, 32, 4)
+    yield statistics("LayerNorm", (8, 3, 64, 1), 1, 70, 24, 6)
     yield statistics("RMSNorm", (8, 8, 8, 2), 3, 21, 64, 32)
     yield statistics("LayerNorm", (8, 2, 32, 7), 2, 12, 16, 1)
     yield statistics("LayerNorm", (4, 6, 32, 4), 2, 100, 24, 6, "f32")

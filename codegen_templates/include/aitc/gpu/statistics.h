@@ -33,7 +33,10 @@ AITC_FN void statistics(const Op& op, const Shape& shape, const Load& load, cons
   constexpr int V = Tile::V, U = Tile::channels, parts = Tile::parts;
   constexpr int C = Shape::C, width = Shape::width, space = Shape::space, groups = U / width, units = C / U, warps = Tile::threads / warp_size;
   // A thread adds up the channels of a vector that are surely of one group: all, those of a part of the vector, or each alone.
-  constexpr int slots = width % V == 0 ? 1 : V % width == 0 ? V / width : V, per_group = max_of(1, width * slots / V), across = Tile::across * slots;
+  constexpr int slots = width % V == 0 ? 1 : V % width == 0 ? V / width : V, per_group = max_of(1, width * slots / V);
+  // Of wide groups that begin within a vector, it leaves two sums: those of the group of its first channel, and those of the next.
+  constexpr bool straddles = slots == V && V > 1 && width > V;
+  constexpr int across = Tile::across * (straddles ? 2 : slots), span = (width - 2) / V + 2;  // span: vectors that may hold channels of a group
   constexpr int batch = 4;  // loads of a thread that are under way before the first of them is used
   static_assert(U % width == 0 && C % U == 0, "whole groups");
   const bool divided = parts > 1 && int64_t(shape.images) * units <= statistics_units;
@@ -74,8 +77,20 @@ AITC_FN void statistics(const Op& op, const Shape& shape, const Load& load, cons
   }
   grid_dependency_launch();
 
-  AITC_UNROLL
-  for (int j = 0; j < slots; ++j) found[y_index * across + x_index * slots + j] = Pair{sum[j], square[j]};
+  if constexpr (straddles) {
+    const int own = width - x_index * V % width;  // channels of the group of the first
+    Pair first{0.0f, 0.0f}, next{0.0f, 0.0f};
+    AITC_UNROLL
+    for (int j = 0; j < V; ++j) {
+      const bool mine = j < own;
+      first[0] += mine ? sum[j] : 0.0f, first[1] += mine ? square[j] : 0.0f;
+      next[0] += mine ? 0.0f : sum[j], next[1] += mine ? 0.0f : square[j];
+    }
+    found[y_index * across + x_index * 2] = first, found[y_index * across + x_index * 2 + 1] = next;
+  } else {
+    AITC_UNROLL
+    for (int j = 0; j < slots; ++j) found[y_index * across + x_index * slots + j] = Pair{sum[j], square[j]};
+  }
   block_barrier();
   const auto plus = [](float a, float b) { return a + b; };
   const auto finish = [&](int g, const Pair& all) {  // a warp
@@ -96,8 +111,14 @@ AITC_FN void statistics(const Op& op, const Shape& shape, const Load& load, cons
   for (int g = warp_index(); g < groups; g += warps) {
     Pair all{0.0f, 0.0f};
     AITC_NO_UNROLL
-    for (int i = lane_index(); i < Tile::down * per_group; i += warp_size) {
-      const Pair one = found[i / per_group * across + g * per_group + i % per_group];
+    for (int i = lane_index(); i < Tile::down * (straddles ? span : per_group); i += warp_size) {
+      int at = i / per_group * across + g * per_group + i % per_group;
+      if constexpr (straddles) {
+        const int x = g * width / V + i % span;
+        if (x * V >= (g + 1) * width) continue;
+        at = i / span * across + x * 2 + (x * V / width < g);
+      }
+      const Pair one = found[at];
       all[0] += one[0], all[1] += one[1];
     }
     all[0] = warp_reduce(all[0], plus), all[1] = warp_reduce(all[1], plus);
