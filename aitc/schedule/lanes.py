@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aitc.ir.dim import hint, product
+from aitc.ir.op import Kind
+from aitc.kernels.group import Group
+from aitc.schedule.bundle import bundle
 from aitc.schedule.plan import Fork
 from aitc.schedule.steps import Scheduled
 from aitc.schedule.storage import Storages
@@ -23,6 +26,11 @@ WINDOW = 48
 GAIN_US = 1.0
 GAIN_SHARE = 0.15
 """What a fork must be predicted to save: so many microseconds, and that part of its launches one after another."""
+GAIN_FACTOR = 0.95
+"""Against launches that are shared: the part of their time that a fork may take."""
+PART_US = 1.2
+"""By how much launches that several products share take longer than predicted, for each but the first: 1.5 us in Inception, 0.5 in SqueezeNet
+(bench/results/lanes_h200.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +45,14 @@ class Edges:
 def edges(target: Target) -> Edges:
     """What edges between streams of a graph cost on ``target``.
 
-    On an H200 (bench/results/graph_edges_h200.md) a fork and its join take 0.5 us with two lanes and 1.3 us with four. What waits for
-    another stream does not overlap with what is before it (programmatic dependent launch), which hides 0.2 us of an empty kernel and
-    0.7 us of a convolution. Of AMD's devices nothing is measured: a dependence there is a packet in another queue, and counts as dear.
+    On an H200 (bench/results/lanes_h200.md) a fork and its join take 0.5 us with two lanes and 1.3 us with four if kernels do
+    nothing. What waits for another stream does not overlap with what is before it (programmatic dependent launch): Inception's blocks of
+    convolutions take 2.2 us longer than that says with it, and 1 us without it. Of AMD's devices nothing is measured: a
+    dependence there is a packet in another queue, and counts as dear.
     """
     if target.api == "hip":
         return Edges(4.0, 2.0)
-    return Edges(0.7 if "dependent_launch" in target.features else 0.2, 0.4)
+    return Edges(1.8 if "dependent_launch" in target.features else 0.7, 0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,50 @@ class Places:
         """Whether launches ``a`` and ``b`` may run at the same time."""
         one, other = self._at.get(a), self._at.get(b)
         return one is not None and other is not None and one[1:] == other[1:] and one[0] != other[0]
+
+
+def arrange(
+    scheduled: Sequence[Scheduled], storage: Storages, target: Target, most: int = MOST
+) -> tuple[list[Scheduled], tuple[Fork, ...]]:
+    """``scheduled`` with what can share a launch in one, and the forks. Branches that are faster side by side than with shared launches stay
+    apart: a shared launch makes each branch wait for the slowest of the others."""
+    plain, forks = fork(scheduled, storage, target, most)
+    order: list[Scheduled] = []
+    found: list[Fork] = []
+
+    def add(part: tuple[list[Scheduled], tuple[Fork, ...]]) -> None:
+        found.extend(Fork(f.first + len(order), f.lanes) for f in part[1])
+        order.extend(part[0])
+
+    done = 0
+    for f in forks:
+        branches = plain[f.first : f.first + sum(f.lanes)]
+        if _lanes_us([work(s, target) for s in branches], f.lanes, edges(target)) < GAIN_FACTOR * _shared_us(bundle(branches, storage, target)):
+            add(fork(bundle(plain[done : f.first], storage, target), storage, target, most))
+            add((branches, (Fork(0, f.lanes),)))
+            done = f.first + len(branches)
+    add(fork(bundle(plain[done:] if done else scheduled, storage, target), storage, target, most))
+    return order, tuple(found)
+
+
+def _shared_us(bundled: Sequence[Scheduled]) -> float:
+    """What launches take one after another, some of them shared."""
+    shared = sum(len(s.group.parts) - 1 for s in bundled if s.group.parts and _is_product(s.group.parts[0]))
+    return sum(s.choice.score_us for s in bundled) + PART_US * shared
+
+
+def _is_product(group: Group) -> bool:
+    return group.anchor is not None and group.anchor.op.kind is Kind.CONTRACT
+
+
+def _lanes_us(works: Sequence[Work], lanes: Sequence[int], cost: Edges) -> float:
+    """What a fork takes whose launches follow each other lane by lane."""
+    times, at = [], 0
+    for count in lanes:
+        times.append(sum(w.us for w in works[at : at + count]))
+        at += count
+    area = sum(w.us * w.share for w in works)
+    return max(area, times[0], *(us + cost.lost for us in times[1:])) + cost.lost + cost.lane * (len(lanes) - 1)
 
 
 def fork(scheduled: Sequence[Scheduled], storage: Storages, target: Target, most: int = MOST) -> tuple[list[Scheduled], tuple[Fork, ...]]:
@@ -160,18 +213,16 @@ def _forks(
     """What forks that begin with launch ``first`` save, and their lanes."""
     found: list[tuple[float, list[list[int]]]] = []
     chains: list[_Chain] = []
-    serial = area = 0.0
+    serial = 0.0
     for n in range(first, min(first + WINDOW, len(works))):
         joined = [c for c in chains if not needs[n].isdisjoint(c.launches)]
         chains = [c for c in chains if c not in joined]
         chains.append(_Chain(sorted([n, *(m for c in joined for m in c.launches)]), works[n].us + sum(c.us for c in joined)))
         serial += works[n].us
-        area += works[n].us * works[n].share
         if len(chains) < 2:
             continue
         lanes = _share_out(chains, most)
-        times = [sum(works[m].us for m in lane) for lane in lanes]
-        together = max(area, times[0], *(us + cost.lost for us in times[1:])) + cost.lost + cost.lane * (len(lanes) - 1)
+        together = _lanes_us([works[m] for lane in lanes for m in lane], [len(lane) for lane in lanes], cost)
         if serial - together >= max(GAIN_US, GAIN_SHARE * serial):
             found.append((serial - together, lanes))
     return found

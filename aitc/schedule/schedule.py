@@ -18,11 +18,10 @@ from aitc.kernels.group import Group
 from aitc.kernels.kernel import KERNELS, No, kernels_for
 from aitc.registry import load
 from aitc.schedule import memory
-from aitc.schedule.bundle import bundle
 from aitc.schedule.control import Control, definitions, lower_control
 from aitc.schedule.dims import dim_sources
 from aitc.schedule.groups import form_groups
-from aitc.schedule.lanes import MOST, Places, fork
+from aitc.schedule.lanes import MOST, Places, arrange
 from aitc.schedule.plan import (
     ALIGNMENT,
     Arg,
@@ -95,8 +94,7 @@ def schedule_with(
     why.groups = len(block.launches())
     forks: tuple[Fork, ...] = ()
     if share:
-        block.scheduled = bundle(block.scheduled, storage, target)
-        block.scheduled, forks = fork(block.scheduled, storage, target, options.lanes)
+        block.scheduled, forks = arrange(block.scheduled, storage, target, options.lanes)
     planner = _Planner(block, target, options, storage, control, forks)
     why.launches = len(planner.scheduled)
     return planner.plan(), tuple(s.choice for s in planner.scheduled)

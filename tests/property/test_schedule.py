@@ -60,7 +60,7 @@ def test_plans_with_branches_hold_together(target: str, monkeypatch: pytest.Monk
     (They would share launches instead: so they may not.)"""
     monkeypatch.setattr(lanes, "edges", lambda target: lanes.Edges(0.0, 0.0))
     monkeypatch.setattr(lanes, "work", lambda scheduled, target: lanes.Work(1.0, 0.0))
-    monkeypatch.setattr("aitc.schedule.schedule.bundle", lambda scheduled, storage, target: list(scheduled))
+    monkeypatch.setattr("aitc.schedule.lanes.bundle", lambda scheduled, storage, target: list(scheduled))
     monkeypatch.setattr(lanes, "GAIN_US", 1e-3)
     monkeypatch.setattr(lanes, "GAIN_SHARE", 0.0)
     forked = 0

@@ -13,7 +13,7 @@ from aitc.describe import launches_said, launches_text
 from aitc.emit.project import emit
 from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim, symbol
-from aitc.ir.dtype import F32
+from aitc.ir.dtype import F16, F32, DType
 from aitc.ir.graph import Graph, Value
 from aitc.ir.types import TensorType
 from aitc.passes import stages
@@ -64,22 +64,22 @@ def test_places() -> None:
     assert 1 not in places and 3 in places
 
 
-def branches(target_name: str, lanes: int = 4, batch: Dim = 1) -> Plan:
-    """Three branches of convolutions, joined in the memory of a Concat, whose result goes through one more."""
+def branches(target_name: str, lanes: int = 4, batch: Dim = 1, depths: tuple[int, ...] = (3, 2, 3), dtype: DType = F32) -> Plan:
+    """Branches of convolutions, joined in the memory of a Concat, whose result goes through one more."""
     target = find_target(target_name)
     graph = Graph("g")
     b = Builder(graph)
     rng = np.random.default_rng(0)
 
     def conv(x: Value, size: int) -> Value:
-        w = graph.constant(rng.standard_normal((16, x.shape[1], size, size)).astype(np.float32))
+        w = graph.constant(rng.standard_normal((16, x.shape[1], size, size)).astype(dtype.numpy))
         pads = (size // 2,) * 4
         return b.op("Relu", b.op("Conv", x, w, strides=(1, 1), pads=pads, dilations=(1, 1), group=1, out=None))
 
-    x = graph.add_input("x", TensorType(F32, (batch, 16, 9, 9)))
+    x = graph.add_input("x", TensorType(dtype, (batch, 16, 9, 9)))
     x = conv(x, 1)
     ends = []
-    for depth in (3, 2, 3):
+    for depth in depths:
         v = x
         for i in range(depth):
             v = conv(v, 3 - 2 * (i % 2))
@@ -110,6 +110,15 @@ def test_sizes_that_are_known_only_at_run_time() -> None:
     inside = range(fork.first, fork.first + 8)
     live = [b.name for b in plan.buffers if b.space is Space.ARENA and b.first <= inside[0] and inside[-1] <= b.last]
     assert plan.arena_bytes < 0 and {written(plan, n) for n in inside} <= set(live)
+
+
+def test_branches_against_shared_launches() -> None:
+    """On Hopper products share launches: branches that are one launch long do, longer ones would wait for each other at every step."""
+    assert [n.note for n in branches("h200", depths=(1, 1, 1), dtype=F16).launches if "|" in n.note] == ["Conv + Relu | Conv + Relu | Conv + Relu"]
+    assert branches("h200", depths=(1, 1, 1), dtype=F16).forks == ()
+    plan = branches("h200", dtype=F16)
+    assert [sorted(f.lanes) for f in plan.forks] == [[2, 3, 3]] and not any("|" in n.note for n in plan.launches)
+    assert any("|" in n.note for n in branches("h200", lanes=1, dtype=F16).launches)
 
 
 def test_reports_say_what_runs_side_by_side() -> None:
