@@ -111,7 +111,7 @@ def _deepest(BM: int, widths: Sequence[int], ping_pong: bool = False) -> tuple[S
 
 
 DENSE_TILES = (
-    *_deepest(64, (80, 96)), *_deepest(128, (80, 96, 144, 160, 168, 208, 240)), *_deepest(128, (112, 144, 160, 176), True),
+    *_deepest(64, (80, 96)), *_deepest(128, (80, 96, 144, 160, 168, 208, 240)), *_deepest(128, (112, 160, 176), True),
     *_deepest(192, (96, 160, 192)), *_deepest(256, (96,)),
 )  # fmt: skip
 """Only where the copy engine stores: widths that 64 does not divide write some columns twice. So that the tiles of a product come close to whole waves."""
