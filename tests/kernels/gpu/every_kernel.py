@@ -122,6 +122,18 @@ def _float8(m: Model) -> None:
         m.op("MatMul", m.op("DequantizeLinear", x, scale, zero, keep=False), m.op("DequantizeLinear", m.weight(float8, 128, 96), scale, zero, keep=False))
 
 
+def _images(m: Model) -> None:
+    """What is special about images and channels-last norms, between convolutions that keep the layout."""
+    x = m.op("Conv", m.input(F16, 2, 3, 64, 64), m.weight(F16, 64, 3, 7, 7), strides=[2, 2], pads=[3, 3, 3, 3], keep=False)
+    m.op("Conv", x, m.weight(F16, 16, 64, 1, 1))
+    x = m.op("Conv", m.input(F16, 1, 64, 64, 64), m.weight(F16, 16, 64, 3, 3), pads=[1, 1, 1, 1], keep=False)
+    m.op("Conv", x, m.weight(F16, 16, 16, 1, 1))
+    for size in (16, 96):
+        x = m.op("Conv", m.input(F16, 1, 64, size, size), m.weight(F16, 64, 64, 1, 1), keep=False)
+        x = m.op("GroupNormalization", x, m.weight(F16, 64), m.weight(F16, 64), num_groups=16, keep=False)
+        m.op("Conv", x, m.weight(F16, 64, 64, 1, 1))
+
+
 PARTS: dict[str, Callable[[Model], None]] = {
     "products": _products,
     "convolutions": _convolutions,
@@ -129,7 +141,10 @@ PARTS: dict[str, Callable[[Model], None]] = {
     "rows": _rows,
     "others": _others,
     "float8": _float8,
+    "images": _images,
 }
+ALONE = {"images": ("conv_stem_sm90", "conv_patch_sm90", "group_norm_sm90", "statistics")}
+"""Kernels that a part is there for; the others in it are those of other parts."""
 
 
 def candidates(model: Model, name: str, *targets: str) -> tuple[Graph, Plan, frozenset[str]]:
@@ -150,7 +165,8 @@ def candidates_of(part: str, *targets: str) -> tuple[Graph, Plan, frozenset[str]
     """``candidates`` of a part."""
     model = Model()
     PARTS[part](model)
-    return candidates(model, part, *targets)
+    graph, plan, first = candidates(model, part, *targets)
+    return graph, plan, frozenset(k.entry for k in plan.kernels if k.entry in first and k.kernel in ALONE.get(part, (k.kernel,)))
 
 
 def plan_of(part: str, *targets: str) -> Plan:

@@ -83,6 +83,11 @@ class Run:
         """The buffers that a launch writes, its scratch (which no other launch uses) included."""
         return [a.buffer for a in launch.args if not isinstance(a, DimArg) and not a.const]
 
+    @staticmethod
+    def read(launch: Launch) -> list[str]:
+        """The buffers that a launch reads."""
+        return [a.buffer for a in launch.args if not isinstance(a, DimArg) and a.const]
+
     def _argument(self, kernels: emulator.Kernels, a: PointerArg | DimArg | TensorMapArg) -> np.ndarray | np.generic | bytes:
         if isinstance(a, DimArg):
             return (np.int64 if a.c_type == "int64_t" else np.int32)(_constant(a.value))
