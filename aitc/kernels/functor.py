@@ -162,8 +162,9 @@ class FunctorBuilder:
             tuple[Value, Dim, str]
         ] = []  # (root, offset, access), for choosing widths and for in-place reuse
         self.rows = frozenset(rows)
-        self.held: list[str] = []  # members that ``enter`` fills
+        self.held: list[str] = []  # members that ``enter`` and ``settle`` fill
         self.enter: list[Line] = []
+        self.settle: list[Line] = []
         self.prefetch = prefetch
         self.columns: dict[str, None] = {}  # addresses of constants that depend on the vector coordinate alone
 
@@ -332,15 +333,17 @@ class FunctorBuilder:
         return "vector" if vectorizes(offset, self.vector, self.width) else "element"
 
     # --- what element rules use
-    def entered(self, c_type: str, call: str, offset: Dim, note: str = "") -> str:
-        """The name of a member that ``enter`` fills with ``call``, which reads at ``offset`` and takes the lanes that share the row at ``{}``;
+    def entered(self, offset: Dim, loaded: tuple[str, str], merged: tuple[str, str], note: str = "") -> str:
+        """The name of a member that the lanes that share a row fill before the product: ``enter`` loads into a member of type ``loaded[0]``, by
+        ``{0}.loaded[1]``, what lies at ``offset``, and ``settle`` makes one of type ``merged[0]`` of it, ``merged[1]`` with ``{0}``.
         "" if it depends on more than the row, or there is no ``enter``."""
         if not self.rows or any(s.name.startswith("@") and s not in self.rows for s in symbols(offset)):
             return ""
-        name = f"h{len(self.held)}"
-        self.held.append(f"{c_type} {name};")
-        self.enter.append(Line(f"{name} = {call.format(', across')};", note))
-        return name
+        n = len(self.enter)
+        self.held += [f"{loaded[0]} p{n};", f"{merged[0]} h{n};"]
+        self.enter.append(Line(f"p{n}.{loaded[1]};", note))
+        self.settle.append(Line(f"h{n} = {merged[1].format(f'p{n}')};", note))
+        return f"h{n}"
 
     def index(self, d: Dim, name: str = "i") -> Dim:
         """Declares a variable holding ``d`` unless it is simple already, and returns its symbol."""

@@ -274,8 +274,9 @@ def finish(
     members += [f"int64_t {d};" for d in builder.used_dims]
     if builder.held:
         aliases = (*aliases, "static constexpr bool enters = true;")
-        head = f"template <class Across> AITC_FN void enter({signature.rpartition(', ')[0]}, const Across& across) {{"
-        methods = (*methods, (Line(head), *(Line(INDENT + line.code, line.note) for line in builder.enter), Line("}")))
+        given = f"{signature.rpartition(', ')[0]}, const RowQuad& across"
+        for head, body in ((f"enter({given})", builder.enter), ("settle(const RowQuad& across)", builder.settle)):
+            methods = (*methods, (Line(f"AITC_FN void {head} {{"), *(Line(INDENT + line.code, line.note) for line in body), Line("}")))
     if builder.prefetch and builder.columns:
         aliases = (*aliases, "static constexpr bool prefetches = true;")
         head, vector = "AITC_FN void prefetch(int64_t {}) const {{", signature.rpartition(" ")[2]

@@ -38,12 +38,14 @@ def merged_moments(code: FunctorBuilder, node: Node, v: Value, index: Index) -> 
         code.used[pointer] = None
         code.reads.append((storage.root, offset, "uniform"))
         element = code.varies(offset)
-        where, flag = address(pointer, code.c(offset, element=element)), "" if a.center else ", false"
-        call = f"merged_moments<{parts.shape[-2]}, {a.part}{flag}>({where}, {a.epsilon!r}f{{}})"
-        name = code.entered("RowMoments", call, offset, note(node))
+        where, count, flag = address(pointer, code.c(offset, element=element)), parts.shape[-2], "" if a.center else ", false"
+        name = code.entered(
+            offset, (f"RowParts<{count}, RowQuad>", f"load_from({where}, across)"),
+            ("RowMoments", f"merged_moments<{a.part}{flag}>({{0}}, {a.epsilon!r}f, across)"), note(node),
+        )  # fmt: skip
         if not name:
             name = code.fresh("m")
-            code.emit(f"const RowMoments {name} = {call.format('')};", not element, note(node))
+            code.emit(f"const RowMoments {name} = merged_moments<{count}, {a.part}{flag}>({where}, {a.epsilon!r}f);", not element, note(node))
         found = Ref(name, uniform=not element, outer=not element and not code.block.element)
         code.block.memo[id(node), rows] = found
     return _component(code, index[-1], f"{found.text}.mean", f"{found.text}.inverse", found.outer, found.uniform)

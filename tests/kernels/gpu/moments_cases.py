@@ -109,11 +109,11 @@ def applied(
   const float* parts;
   const float* sums;
   const {ct}* residual;
+  RowParts<{K // PART}, RowQuad> loaded;
   RowMoments of;
   AITC_FN void prefetch(int64_t col) const {{ prefetch_l2(bias + col), prefetch_l2(sums + col); }}
-  template <class Across> AITC_FN void enter(int, int64_t row, const Across& across) {{
-    of = merged_moments<{K // PART}, {PART}, {str(centred).lower()}>(parts + row * {K // PART * 2}, {EPSILON}f, across);
-  }}
+  AITC_FN void enter(int, int64_t row, const RowQuad& across) {{ loaded.load_from(parts + row * {K // PART * 2}, across); }}
+  AITC_FN void settle(const RowQuad& across) {{ of = merged_moments<{PART}, {str(centred).lower()}>(loaded, {EPSILON}f, across); }}
   template <int V> AITC_FN void operator()(int, int64_t row, int64_t col, const float (&acc)[V]{element}) const {{
     const auto b = load<V>(bias + col);
     const auto s = load<V>(sums + col);

@@ -17,7 +17,7 @@
 //   Store: either operator()<V>(batch, row, col, const float (&acc)[V]), which stores by itself; or, if the results are one dense matrix of 16-bit elements, a functor with
 //     `using result = half_t` and operator()<V>(batch, row, col, const float (&acc)[V], float (&out)[V]): these are rounded and go to memory by the copy engine, through map_d
 //          (also: `static constexpr bool enters = true` and enter(batch, row, across): called once for a row on a copy of the functor, before the product,
-//          by the `across` lanes that share the row; what it has loaded is there when the results are. `static constexpr int moments_of = 32` and
+//          by the four lanes that share the row (RowQuad), to load; then settle(across) on all copies: what they make of it is there when the results are. `static constexpr int moments_of = 32` and
 //          moments(batch, row, col, mean, squares): called for 32 neighbouring results, from column `col` on, with their mean, as they are rounded, and the
 //          sum of their squared differences from it; BN and N are multiples of 32)
 //          Such a functor may have `static constexpr int line`, a multiple of 16: rows are pixels of lines so long, and map_d is (columns, pixels of a line, lines)
@@ -114,7 +114,8 @@ template <class Store> AITC_FN void prefetch_columns(const Store& store, int col
 }
 
 // Four lanes of a warp that share a row, `stride` apart.
-template <int stride> struct RowQuad {
+struct RowQuad {
+  int stride;
   static constexpr int count = 4;
   AITC_FN int index() const { return lane_index() / stride % 4; }
   AITC_FN float sum(float v) const {
@@ -132,9 +133,13 @@ template <class Store, int rows> struct RowStores<Store, rows, true> {
   const Store& store;
   Store entered[rows];
   AITC_FN explicit RowStores(const Store& store) : store(store) {}
-  template <class Across> AITC_FN void enter(int i, int batch, int64_t row, const Across& across) {
+  AITC_FN void enter(int i, int batch, int64_t row, const RowQuad& across) {
     entered[i] = store;
     entered[i].enter(batch, row, across);
+  }
+  AITC_FN void settle(const RowQuad& across) {
+    AITC_UNROLL
+    for (int i = 0; i < rows; ++i) entered[i].settle(across);
   }
   AITC_FN const Store& at(int i) const { return entered[i]; }
 };
@@ -209,10 +214,10 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
         float kept[8], mean = 0, squares = 0;
         AITC_UNROLL
         for (int e = 0; e < 8; ++e) kept[e] = convert<float>(R{uint16_t(packed[half * 4 + e / 2][h] >> e % 2 * 16)}), mean += kept[e];
-        mean = RowQuad<1>{}.sum(mean) / 32;
+        mean = RowQuad{1}.sum(mean) / 32;
         AITC_UNROLL
         for (int e = 0; e < 8; ++e) squares += (kept[e] - mean) * (kept[e] - mean);
-        squares = RowQuad<1>{}.sum(squares);
+        squares = RowQuad{1}.sum(squares);
         if (t == 0 && at < M && column < N) stores.at(first + h).moments(batch, at, column, mean, squares);
       }
     if (!staged && lane == 0) bulk_wait_read<1>();  // the store before the last has read this half of the patch
@@ -367,9 +372,11 @@ AITC_FN void product_sm90(const SourceA& source_a, const SourceB& source_b, cons
         for (int p = 0; p < Patches; ++p) tma_load(patch + uint32_t(p * 2048), map_s, n + patch_column(p), m + p / Across * 64, batch, loaded);
       }
       RowStores<Store, Tile::WM / 32> stores{store};
-      if constexpr (StoreEnters<Store>::enters)
+      if constexpr (StoreEnters<Store>::enters) {
         AITC_UNROLL
-        for (int i = 0; i < Tile::WM / 32; ++i) stores.enter(i, batch, min_of(m + i / 2 * 64 + i % 2 * 8 + lane / 4, M - 1), RowQuad<1>{});
+        for (int i = 0; i < Tile::WM / 32; ++i) stores.enter(i, batch, min_of(m + i / 2 * 64 + i % 2 * 8 + lane / 4, M - 1), RowQuad{1});
+        stores.settle(RowQuad{1});
+      }
       // A wait tells a phase only from the one before it: nobody may wait for stages a whole ring ahead, so the groups take turns, each beginning when the other has seen its
       // last stage.
       if (Tile::ping_pong) barrier_wait(turns + 8 * group, uint32_t(turn / 2 + group + 1) & 1);

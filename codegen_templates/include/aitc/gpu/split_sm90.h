@@ -5,7 +5,7 @@
 //     BM 64 or 128; BN a multiple of 16 up to 256 (of 64 for a transposed B); split 1, 2, 4 or 8 blocks a cluster; rows: of A in a tile that exist (the box of its map, a multiple
 //     of 8): the products of the others are never stored. threads = BM / 16 * 32 + 32, smem_bytes = stages * ((BM + BN) * 128 + 16) + BM * BN * 4, cluster = split
 //   Source: as in product_sm90.h; Step(source, first) begins at K-block `first`. Store: operator()<V>(batch, row, col, const float (&acc)[V]), and optionally
-//     static constexpr bool enters = true; enter(batch, row, across)     as in product_sm90.h
+//     static constexpr bool enters = true; enter(batch, row, across); settle(across)     as in product_sm90.h
 //     static constexpr int moments_of = 32; moments(batch, row, col, mean, squares)     called once for 32 neighbouring results, from column `col` on, with their mean and
 //     the sum of their squared differences from it. The functor then gives back what it has stored after `acc`, float (&kept)[V]; N is a multiple of 32.
 // Blocks: ceil(M / BM) * ceil(N / BN) * batches * split. Weights (a constant B) are fetched before the kernel before this one has ended.
@@ -78,12 +78,14 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
   } else {  // ---- math ----
     if (warp == 0) prefetch_columns(store, n, min_of(n + BN, N));
     grid_wait_previous();
-    if constexpr (StoreEnters<Store>::enters)
+    if constexpr (StoreEnters<Store>::enters) {
       AITC_UNROLL
       for (int i = 0; i < Items; ++i) {
         int band, unit;
-        stores.enter(i, batch, min_of(place_of(i, band, unit), M - 1), RowQuad<8>{});
+        stores.enter(i, batch, min_of(place_of(i, band, unit), M - 1), RowQuad{8});
       }
+      stores.settle(RowQuad{8});
+    }
     if (count == 0)
       AITC_UNROLL
       for (int i = 0; i < BN / 2; ++i) acc[0][i] = 0;
@@ -160,10 +162,10 @@ AITC_FN void split_sm90(const SourceA& source_a, const SourceB& source_b, const 
       if (valid) store_row<exact>(own, batch, row, col, N, x, kept);
       AITC_UNROLL
       for (int e = 0; e < 8; ++e) mean += kept[e];
-      mean = RowQuad<8>{}.sum(mean) / 32;
+      mean = RowQuad{8}.sum(mean) / 32;
       AITC_UNROLL
       for (int e = 0; e < 8; ++e) squares += (kept[e] - mean) * (kept[e] - mean);
-      squares = RowQuad<8>{}.sum(squares);
+      squares = RowQuad{8}.sum(squares);
       if (valid && lane < 8) own.moments(batch, row, col, mean, squares);
     } else {
       store_row<exact>(own, batch, row, col, N, x);
