@@ -120,8 +120,13 @@ class ProductSm90(k.Kernel):
     ) -> Operands:
         """A and B; names of maps and structs end in ``suffix``. ``declared``: what the functors of the launch read."""
 
+    def slowness(self, problem: Any, config: Config) -> float:
+        """How much longer it takes than the machine model of matrices says."""
+        return 1.0
+
     def score_us(self, problem: Any, config: Config, target: Target) -> float:
-        return sm90.products_us([config], [self.extent(problem)], target)
+        us = sm90.products_us([config], [self.extent(problem)], target)
+        return target.launch_us + (us - target.launch_us) * self.slowness(problem, config)
 
     def build(self, group: Group, problem: Any, config: Config, storage: StorageOf, target: Target) -> k.Draft:
         parameters = Parameters()
@@ -166,7 +171,8 @@ class ProductSm90(k.Kernel):
         for name in offered[0]:
             if all(name in o for o in offered):
                 configs = tuple(o[name] for o in offered)
-                us = sm90.products_us(configs, extents, target)
+                slow = max(part.kernel.slowness(part.problem, c) for part, c in zip(parts, configs, strict=True))  # type: ignore[attr-defined]
+                us = target.launch_us + (sm90.products_us(configs, extents, target) - target.launch_us) * slow
                 if best is None or us < best[0]:
                     best = us, configs
         return best
