@@ -24,7 +24,7 @@ from aitc.schedule.why import Fusions
 from aitc.targets.target import Target
 
 LONGEST = 2048  # elements of a row: whoever applies the statistics merges all of its parts
-READER_US = 0.15  # of a product that merges the parts of its rows, or makes them
+READER_US = 0.4  # of a product that merges the parts of its rows, or makes them: between 0.3 and 0.8 on an H200
 DESCRIBE_OPS, APPLY_OPS, ADD_OPS = 10, 3, 4  # instructions for an element of what is described, of a product that applies statistics, of a residual
 WAVE_US, WAVE_ELEMS = 0.5, 128 * 160  # of a product beyond its first wave of tiles: merging waits for memory while the tensor cores do; results of a tile
 LEAST_US = 0.4  # to be gained by a norm that is taken apart
