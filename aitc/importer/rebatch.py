@@ -1,6 +1,6 @@
 """The same model for fewer samples: exporters write a static batch into shapes all over the file.
 
-What is written down is changed (inputs, targets of Reshape and Expand, constants that repeat one sample), then both models are
+What is written down is changed (inputs, targets of Reshape and Expand, constants that hold indices or repeat one sample), then both models are
 imported and compared node by node: each value that depends on the batch has to hold it on one axis, in the same place.
 """
 
@@ -17,12 +17,14 @@ import onnx.numpy_helper
 from aitc.errors import AitcError
 from aitc.importer import check
 from aitc.importer.onnx import import_model
+from aitc.importer.weights import BadTensor, to_array
+from aitc.importer.wire import ABSENT, LARGE_BYTES
 from aitc.ir.dim import product
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import Kind
 
 _SHAPES = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which input says the shape of the result
-_REPEATED_BYTES = 1 << 24  # of a constant that may hold one sample many times
+_REPEATED = 1 << 22  # elements of a constant that may hold one sample many times
 
 
 def with_batch(
@@ -38,15 +40,26 @@ def with_batch(
     smaller = {n: (size, *s[1:]) if s and s[0] == batch else s for n, s in shapes.items()}
     proto, _, folder = check.read(model)
     try:
-        before = import_model(proto, {}, shapes, folder).graph
-        _rewrite(proto, smaller, batch, size)
-        after = import_model(proto, {}, smaller, folder).graph
-    except AitcError:
+        before = import_model(_bare(proto), {}, shapes, folder).graph
+        _rewrite(proto, smaller, batch, size, folder)
+        after = import_model(_bare(proto), {}, smaller, folder).graph
+    except (AitcError, BadTensor):
         return None
     return (proto, smaller) if _same(before, after, batch, size) else None
 
 
-def _rewrite(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int, size: int) -> None:
+def _bare(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without the large weights that lie outside of it: they are only compared by their shapes."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for tensor in copy.graph.initializer:
+        if tensor.external_data and np.prod(tensor.dims) >= LARGE_BYTES:
+            del tensor.external_data[:]
+            tensor.external_data.add(key="checksum", value=ABSENT)
+    return copy
+
+
+def _rewrite(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int, size: int, folder: Path | None) -> None:
     graph = proto.graph
     del graph.value_info[:]
     for port in graph.input:
@@ -73,9 +86,9 @@ def _rewrite(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batc
             graph.initializer.append(onnx.numpy_helper.from_array(np.array(scaled, np.int64), name))
             node.input[at] = name
     for tensor in graph.initializer:
-        if len(tensor.dims) > 1 and tensor.dims[0] == batch and len(tensor.raw_data) <= _REPEATED_BYTES and not tensor.external_data:
-            array = onnx.numpy_helper.to_array(tensor)
-            if (array == array[:1]).all():
+        if len(tensor.dims) > 1 and tensor.dims[0] == batch and np.prod(tensor.dims) <= _REPEATED:
+            array = to_array(tensor, folder)
+            if array.dtype in (np.int64, np.int32) or (array == array[:1]).all():  # indices, or one sample many times
                 tensor.CopyFrom(onnx.numpy_helper.from_array(array[:size], tensor.name))
 
 

@@ -15,6 +15,7 @@ import onnx
 
 LARGE_BYTES = 1 << 16  # of an initializer that stays in the file
 INSIDE = "inside the model's file"  # as checksum of external data: to be copied, since the file may be written again
+ABSENT = "shape alone"  # the same of a tensor whose elements nobody will look at
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

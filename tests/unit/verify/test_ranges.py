@@ -157,6 +157,31 @@ def test_of_a_large_batch_two_samples_are_measured(monkeypatch: pytest.MonkeyPat
     assert not measure(BATCH).measured
 
 
+def test_a_large_constant_may_repeat_one_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class token for each of the batch, in a file and large enough to stay there."""
+    monkeypatch.setenv("AITC_CACHE_DIR", "")
+    token = nh.from_array(np.repeat(np.ones((1, 1, 1024), np.float32), 32, axis=0), "token")
+    weight = nh.from_array(np.eye(1024, dtype=np.float32), "w")
+    nodes = [oh.make_node("Concat", ["x", "token"], ["c"], axis=1), oh.make_node("MatMul", ["c", "w"], ["y"])]
+    ports = [oh.make_tensor_value_info("x", 1, [32, 3, 1024]), oh.make_tensor_value_info("y", 1, [32, 4, 1024])]
+    onnx.save(oh.make_model(oh.make_graph(nodes, "g", ports[:1], ports[1:], [token, weight]), ir_version=8), tmp_path / "m.onnx")
+    graph = import_model(tmp_path / "m.onnx").graph
+    monkeypatch.setattr(ranges, "LIMIT_OPERATIONS", ranges.operations(graph, {}) // 8)
+    found = ranges.measured_ranges(tmp_path / "m.onnx", graph, {})
+    assert found.how == "measured on random inputs, 2 samples of a batch of 32"
+    assert found.largest["c"] == found.largest["y"] > 1
+
+
+def test_indices_of_samples_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exporters of attention masks gather by pairs of sample and position."""
+    monkeypatch.setenv("AITC_CACHE_DIR", "")
+    pairs = ", ".join(f"{b}, {s}" for b in range(32) for s in (5, 3, 0))
+    text = f"(float[32,6] x) => (float[a,b] y) <int64[32,3,2] pairs = {{{pairs}}}> {{ g = GatherND(x, pairs) y = Exp(g) }}"
+    graph = import_model(parsed(text).SerializeToString()).graph
+    monkeypatch.setattr(ranges, "LIMIT_OPERATIONS", ranges.operations(graph, {}) // 4)
+    assert measure(text).how == "measured on random inputs, 2 samples of a batch of 32"
+
+
 @pytest.mark.parametrize(
     "body",
     [
