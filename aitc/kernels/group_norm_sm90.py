@@ -173,9 +173,9 @@ class GroupNormSm90(k.Kernel):
         elems = hint(p.images) * p.space * p.C * 1e-3 / target.gbps
         total = elems * (p.bytes_in + p.bytes_out)
         moved = rounds * share * touched * 1e-3
-        clusters = 0.0 if c.cluster == 1 else 0.3 if c.cluster < 8 else 0.9
+        clusters = 0.0 if c.cluster == 1 else 0.2 if c.cluster < 8 else 0.9
         if c.packs:
-            return target.launch_us + 1.5 + clusters + (0.4 if wide < 64 else 0.0) + 0.021 * moved + 2.3 * total + 0.02 * c.channels / p.C
+            return target.launch_us + 1.5 + clusters + (1.5 if wide < 64 else 0.3 if wide % 32 else 0.0) + 0.012 * moved + 2.5 * total + 0.02 * c.channels / p.C
         lines = elems * p.bytes_in * 128 / min(128, wide)
         return target.launch_us + 1.25 * (rounds * (4.0 + 0.2 * ceil(share / c.down)) + clusters + 0.018 * moved + 0.45 * total + 1.2 * lines)
 
