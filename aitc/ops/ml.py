@@ -105,6 +105,44 @@ def linear_classifier(
     return labelled(b, scores, labels), scores
 
 
+@onnx_op("SVMRegressor", domain=ML)
+def svm_regressor(
+    b: Scope, x: Value, *, coefficients: tuple[float, ...] = (), kernel_params: tuple[float, ...] = (), kernel_type: str = "LINEAR",
+    n_supports: int = 0, one_class: int = 0, post_transform: str = "NONE", rho: tuple[float, ...] = (),
+    support_vectors: tuple[float, ...] = (),
+) -> Value:  # fmt: skip
+    """As onnxruntime has it: without support vectors linear, whatever ``kernel_type`` says, and never a ``post_transform``."""
+    x = cast(b, x, F32)
+    if n_supports:
+        alike = _alike(b, x, np.array(support_vectors, np.float32).reshape(n_supports, -1), kernel_type, kernel_params)
+        y = b.op("MatMul", alike, b.constant(np.array(coefficients, np.float32).reshape(-1, 1)))
+    else:
+        y = _linear(b, x, coefficients, (), 1)
+    if rho:
+        y = b.op("Add", y, b.constant(np.array(rho[:1], np.float32)))
+    if not one_class:
+        return y
+    return b.op("Where", b.op("Greater", y, b.like(0, y)), b.constant(1, np.float32), b.constant(-1, np.float32))
+
+
+def _alike(b: Scope, x: Value, vectors: np.ndarray, kind: str, params: tuple[float, ...]) -> Value:
+    """The kernel function of each row and each vector."""
+    gamma, offset, degree = params if len(params) == 3 else (0.0, 0.0, 0.0)  # onnxruntime: as many or none
+    if kind == "RBF":
+        apart = b.op("Sub", declare.unsqueeze(b, x, (1,)), b.constant(vectors[None]))
+        square = b.op("Reduce", b.op("Mul", apart, apart), function="sum", axes=(2,), keepdims=False)
+        return b.op("Exp", b.op("Mul", square, b.like(-gamma, x)))
+    product = b.op("MatMul", x, b.constant(np.ascontiguousarray(vectors.T)))
+    if kind == "LINEAR":
+        return product
+    product = b.op("Add", b.op("Mul", product, b.like(gamma, x)), b.like(offset, x))
+    if kind == "POLY":
+        return b.op("Pow", product, b.like(degree, x))
+    if kind == "SIGMOID":
+        return b.op("Tanh", product)
+    raise ValueError(f"kernel_type {kind!r}")
+
+
 @onnx_op("Scaler", domain=ML)
 def scaler(b: Scope, x: Value, *, offset: tuple[float, ...] = (), scale: tuple[float, ...] = ()) -> Value:
     x = cast(b, x, F32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 _STRINGS = "strings: there is no element type for them in a compiled binary"
 _TRAINING = "training: aitc compiles inference"
 _MAPS = "maps: a compiled model takes and gives tensors"
-_VECTOR_MACHINES = "support vector machines: nothing is compiled for them yet"
+_VOTES = "the votes and coupled probabilities of a support vector classifier: nothing is compiled for them yet"
 _FIRST = "a form of opset 1 that no exporter writes: newer ones are compiled"
 
 REASONS: dict[tuple[str, str], str] = {  # (domain, operator), the domain of ai.onnx being ""
@@ -15,7 +15,7 @@ REASONS: dict[tuple[str, str], str] = {  # (domain, operator), the domain of ai.
     ("", "TfIdfVectorizer"): "n-grams of strings and of sequences of any length",
     ("", "ImageDecoder"): "files of JPEG, PNG and other formats",
     **{("ai.onnx.ml", name): _MAPS for name in ("CastMap", "DictVectorizer", "ZipMap")},
-    **{("ai.onnx.ml", name): _VECTOR_MACHINES for name in ("SVMClassifier", "SVMRegressor")},
+    ("ai.onnx.ml", "SVMClassifier"): _VOTES,
     **{("ai.onnx.preview.training", name): _TRAINING for name in ("Adagrad", "Adam", "Gradient", "Momentum")},
     **{("", name): _FIRST for name in ("Tile", "Upsample")},
 }
