@@ -16,8 +16,9 @@ from bench.record import RESULTS
 SLOW = 0.95  # of the library's speed: what is below is listed first
 HOW = """Each call alone in a replayed CUDA graph of many, hot inputs, device events, the median of five replays. Ours includes the epilogue that torch
 runs too: `addmm`, `conv2d` + `relu` (rows of Hopper: cuDNN's call that does both), `scaled_dot_product_attention` with its best back end,
-`layer_norm` and so on. The fastest of the configurations tried is named; the error is the norm of the difference from torch's result over the norm of that. `sm80` rows use mma.sync, which Hopper runs well below
-the rate of wgmma (`sm90` rows; torch's libraries use it too): they are what code for an A100 does here. `simt` rows are float32 without TF32.
+`layer_norm` and so on. The fastest of the configurations tried is named; the error is the norm of the difference from torch's result over the norm of
+that. `sm80` rows use mma.sync, which Hopper runs well below the rate of wgmma (`sm90` rows; torch's libraries use it too): they are what code for an
+A100 does here. `simt` rows are float32 without TF32.
 """
 
 
