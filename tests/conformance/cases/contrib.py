@@ -144,6 +144,7 @@ def _group_query_attention(rotary: int, window: int) -> Iterator[Case]:
 
 def _products() -> Iterator[Case]:
     yield _case("FusedMatMul", [f(B, 6, 5), f(B, 7, 6)], {"transA": 1, "transB": 1, "alpha": 0.5})
+    yield _case("TransposeMatMul", [f(B, 6, 5), f(B, 6, 7)], {"transA": 1})
     yield _case("FusedMatMul", [f(5, B, 3, 6), f(B, 3, 6, 7)], {"transBatchA": 1})
     yield _case("FusedGemm", [f(4, 5), f(5, 6), f(6)], {"activation": "LeakyRelu", "activation_alpha": 0.2})
     yield _case(
@@ -172,6 +173,10 @@ def zero(x: int) -> np.ndarray:
 
 
 def _quantized_pointwise() -> Iterator[Case]:
+    yield _case("QuantizeLinear", [f(3, 4), one(0.05), zero(100)], steps=1)
+    yield _case("QuantizeLinear", [f(3, 4), np.float32([0.02, 0.05, 0.1]), np.uint8([3, 100, 128])], {"axis": 0}, steps=1)
+    yield _case("DequantizeLinear", [u8(3, 4), one(0.05), zero(100)])
+    yield _case("DequantizeLinear", [u8(3, 4), np.float32([0.02, 0.05, 0.1]), np.uint8([3, 100, 128])], {"axis": 0})
     operands = [u8(2, 3, 4), one(0.1), zero(120), u8(3, 4), one(0.07), zero(10)]
     yield _case("QLinearAdd", [*operands, one(0.2), zero(100)], steps=1)
     yield _case("QLinearMul", [*operands, one(0.9), zero(100)], steps=1)

@@ -65,7 +65,8 @@ def _vector_machines() -> Iterator[Case]:
             "coefficients": _floats(count, seed=8), "support_vectors": _floats(count, FEATURES, seed=9),
         }  # fmt: skip
         yield _case("SVMRegressor", f"{kind}{'_one_class' if one else ''}", x, attrs)
-    yield _case("SVMRegressor", "without_vectors", x, {"kernel_type": "RBF", "kernel_params": [0.3, 0.2, 2.0], "coefficients": _floats(FEATURES, seed=8), "rho": [0.1]})
+    plain = {"kernel_type": "RBF", "kernel_params": [0.3, 0.2, 2.0], "coefficients": _floats(FEATURES, seed=8), "rho": [0.1]}
+    yield _case("SVMRegressor", "without_vectors", x, plain)
 
 
 def _forest(trees: int, targets: int, weight: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Resize in every mode and with every coordinate transformation, and GridSample in five dimensions."""
+"""Resize in every mode and with every coordinate transformation, GridSample in five dimensions, rare pools."""
 
 from __future__ import annotations
 
@@ -149,4 +149,16 @@ def _grid_samples() -> list[Case]:
     return cases
 
 
-CASES = [*_every_resize(), *_floor_of_float32(), *_resizes_of_symbols(), *_grid_samples()]
+def _pools() -> list[Case]:
+    """Pools that no node test of ONNX has."""
+    rois = np.array([[0, 0, 0, 7, 5], [1, 2, 1, 6, 4], [0, 3, 3, 3, 3]], np.float32)
+    pool = "(float[n,3,6,9] x, float[r,5] rois) => (float[r,3,2,3] y) { y = MaxRoiPool<pooled_shape = [2, 3], spatial_scale = 0.75>(x, rois) }"
+    x = normal(2, 3, 6, 9)
+    lengths = [
+        case(f"global_lp_pool_{p}", f"(float[n,3,h,w] x) => (float[n,3,1,1] y) {{ y = GlobalLpPool<p = {p}>(x) }}", {"x": x})
+        for p in (1, 2, 3)
+    ]
+    return [*lengths, case("max_roi_pool", pool, {"x": x, "rois": rois})]
+
+
+CASES = [*_every_resize(), *_floor_of_float32(), *_resizes_of_symbols(), *_grid_samples(), *_pools()]
