@@ -30,7 +30,7 @@ LAYERS = (
     ("field_report",),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
-WITHIN = {("report", "progress"), ("describe", "progress"), ("describe", "report"), ("tune", "profile")}  # the last row but one, in order
+WITHIN = {("report", "progress"), ("describe", "progress"), ("describe", "report"), ("tune", "profile")}  # (who, whom) in one row
 
 DOORS = {
     "onnx": ("importer/", "verify/reference.py"),
