@@ -53,7 +53,7 @@ them at the commit that is named. So where a line says "all", both agree in ever
 """
 TAIL = """
 Without results of their own, so not in the table: `griddepcontrol` and `setmaxnreg` (all Hopper products, and each model on the H200, run through them),
-`prefetch.tensormap`, fences.
+`prefetch`, fences.
 
 AMD's matrix instructions, DPP and exchange between lanes are held against the layouts that AMD publishes, by `tests/emulator/test_cdna.py`. No AMD
 device has been asked.
