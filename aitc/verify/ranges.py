@@ -70,7 +70,7 @@ def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, 
     except (OSError, ValueError, TypeError):
         pass
     ranges = _measure(model, graph, ports, symbols, seed)
-    if entry:
+    if entry and ranges.measured:  # what failed may have failed for want of memory
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
             json.dump(asdict(ranges), file)
             file.flush()
