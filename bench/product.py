@@ -63,7 +63,7 @@ def compile_model(
 ) -> Compiled:
     """`aitc compile`; RuntimeError with its stderr when it fails, subprocess.TimeoutExpired past `timeout` seconds."""
     command = [*aitc(), "compile", str(model), "--target", target, "-o", str(folder), "--json", *flags]
-    start, cpu = time.perf_counter(), _children()
+    start, cpu = time.perf_counter(), children_seconds()
     done = subprocess.run(
         command,
         check=False,
@@ -76,13 +76,13 @@ def compile_model(
         },
         timeout=timeout,
     )
-    seconds, cpu = time.perf_counter() - start, _children() - cpu
+    seconds, cpu = time.perf_counter() - start, children_seconds() - cpu
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} exited with {done.returncode}:\n{done.stderr[-2000:]}")
     return Compiled(folder, seconds, cpu, json.loads(done.stdout))
 
 
-def _children() -> float:
+def children_seconds() -> float:
     """Processor seconds of this process's finished children and theirs."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
