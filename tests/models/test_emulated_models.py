@@ -69,7 +69,8 @@ def test_norms_between_products_are_spared_on_hopper(tmp_path: Path) -> None:
     model, width = Model(), 96
 
     def linear(x: str, columns: int, depth: int = width) -> str:
-        return model.op("Add", model.op("MatMul", x, model.weight(TensorProto.FLOAT16, depth, columns), keep=False), model.weight(TensorProto.FLOAT16, columns), keep=False)
+        product = model.op("MatMul", x, model.weight(TensorProto.FLOAT16, depth, columns), keep=False)
+        return model.op("Add", product, model.weight(TensorProto.FLOAT16, columns), keep=False)
 
     def norm(x: str) -> str:
         return model.op("LayerNormalization", x, model.weight(TensorProto.FLOAT16, width), model.weight(TensorProto.FLOAT16, width), keep=False)
