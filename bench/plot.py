@@ -4,6 +4,7 @@ floor marked. Needs matplotlib (extra [bench])."""
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,16 @@ def draw(result: dict[str, Any], path: Path) -> None:
     rows = [r for r in result["rows"] if r.get("latency")]
     columns = min(2, len(rows))
     lines = -(-len(rows) // columns)
-    figure, axes = pyplot.subplots(lines, columns, figsize=(5.2 * columns, 2.1 * lines + 0.6), squeeze=False)
+    figure, axes = pyplot.subplots(lines, columns, figsize=(5.2 * columns, 2.2 * lines + 0.8), squeeze=False)
     for panel, row in zip(axes.flat, rows):
         _panel(panel, row)
     for panel in list(axes.flat)[len(rows) :]:
         panel.axis("off")
     about = result["about"]
-    figure.suptitle(f"{about['device']}, commit {about['commit']}, {about['date'][:10]}", fontsize=9)
+    heading = f"{about['device']}, commit {about['commit']}, {about['date'][:10]}"
+    if about.get("note"):
+        heading += "\n" + "\n".join(textwrap.wrap(about["note"], 120))
+    figure.suptitle(heading, fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=130, metadata={"Software": None} if path.suffix == ".png" else None)
     pyplot.close(figure)
@@ -58,10 +62,10 @@ def _panel(panel: Any, row: dict[str, Any]) -> None:
     if row.get("floor_ms"):
         panel.axvline(row["floor_ms"], color="black", linestyle="--", linewidth=1)
         panel.text(row["floor_ms"], len(entries) - 0.45, " floor", fontsize=7, va="bottom")
-    panel.set_xlim(0, max(medians) * 1.18)
+    panel.set_xlim(0, max(m + above for m, above in zip(medians, spread[1])) * 1.18)
     dims = row.get("dims") or {"batch": row.get("batch", 1)}
     title = ", ".join([row["model"], *(f"{name} {size}" for name, size in dims.items()), row.get("precision", "fp32")])
-    panel.set_title(title, fontsize=9, loc="left", pad=10)
+    panel.set_title(title, fontsize=9, loc="left", pad=16)
     panel.tick_params(labelsize=8)
     panel.set_xlabel("ms", fontsize=8)
     for side in ("top", "right"):
