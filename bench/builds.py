@@ -4,7 +4,8 @@
     python -m bench.builds --target a100 --target mi250 --no-small --full resnet50,bert_base --name builds_full
 
 The models are the small exports (models/tiny, one of each architecture first), those real files of the development set that are on this machine, and with
-``--full`` architectures of the catalog in full size (which need the extra ``[models]``). Rows are written as they come; ``--append`` goes on where a run ended.
+``--full`` architectures of the catalog in full size (which need the extra ``[models]``). Rows are written as they come; ``--append`` goes on where a run
+ended, also at another commit: each row names its own.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def models_here(small: bool, full: str) -> list[tuple[str, str, Shapes]]:
 
 def build_one(name: str, path: str, shapes: Shapes, target: str, precision: str, jobs: int) -> dict[str, object]:
     """One row: what was built, or why it was not."""
-    row: dict[str, object] = {"model": name, "target": target, "precision": precision}
+    row: dict[str, object] = {"model": name, "target": target, "precision": precision, "commit": record.commit()}
     with tempfile.TemporaryDirectory(prefix="aitc-builds-") as folder:
         options = Options(targets=(target,), output=Path(folder) / "out", precision=precision, jobs=jobs, verify="skip", input_shapes=shapes)
         try:
@@ -68,7 +69,7 @@ def build_one(name: str, path: str, shapes: Shapes, target: str, precision: str,
 @click.option("--precision", default="fp16", show_default=True)
 @click.option("--full", default="", help="Names of the catalog, to build in full size besides.")
 @click.option("--small/--no-small", default=True, show_default=True, help="The small and real files; without them only --full.")
-@click.option("--append", is_flag=True, help="Keep rows of the same commit and targets, and build what they lack.")
+@click.option("--append", is_flag=True, help="Keep rows of the same targets, and build what they lack.")
 @click.option("--name", default="builds", show_default=True, help="Of the result.")
 @click.option("--jobs", default=2, show_default=True, help="Compilers of one model.")
 @click.option("--workers", default=1, show_default=True, help="Models at once.")
@@ -78,7 +79,7 @@ def main(
 ) -> None:
     """Build all example models for each target."""
     device = ", ".join(targets) + " (not run)"
-    rows = record.earlier(name, device, results) if append else []
+    rows = record.rows_of(name, device, results) if append else []
     there = {(row["model"], row["target"], row["precision"]) for row in rows}
     wanted = [(*m, target) for m in models_here(small, full) for target in targets if (m[0], target, precision) not in there]
     with ProcessPoolExecutor(workers) as pool:

@@ -29,6 +29,15 @@ def earlier(name: str, device: str, results: Path | None = None) -> list[dict[st
     return list(found["rows"]) if same else []
 
 
+def rows_of(name: str, device: str, results: Path | None = None) -> list[dict[str, object]]:
+    """The rows that are there already from such a device, at whatever commit; a row without one gets the file's."""
+    path = (results or RESULTS) / f"{name}.json"
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text())
+    return [{"commit": found["about"]["commit"], **r} for r in found["rows"]] if found["about"]["device"] == device else []
+
+
 def write(name: str, rows: Sequence[Row], device: str, results: Path | None = None) -> Path:
     """Write `rows`, measured on `device`, and return the path. What the file held before is gone (see `earlier`)."""
     folder = results or RESULTS

@@ -131,3 +131,11 @@ def test_the_page_of_kernels_lists_what_is_slower_than_the_library_first() -> No
     first, second = text.split("## All")
     assert "1 of 2 races" in first and "gemm_sm90 B | 8.00 | 16.00 | 0.50" in first and "gemm_sm90 A" not in first
     assert "gemm_sm90 A | 10.00 | 8.00 | 1.25 | 250.0 TFLOP/s | tile1" in second and "gemm_sm80 C" in second
+
+
+def test_rows_of_another_commit_keep_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AITC_COMMIT", "first")
+    record.write("builds", [{"model": "a"}], "mi250 (not run)", tmp_path)
+    monkeypatch.setenv("AITC_COMMIT", "second")
+    assert record.rows_of("builds", "mi250 (not run)", tmp_path) == [{"model": "a", "commit": "first"}]
+    assert record.rows_of("builds", "another", tmp_path) == record.earlier("builds", "mi250 (not run)", tmp_path) == []
