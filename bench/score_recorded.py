@@ -1,10 +1,12 @@
-"""The cost model beside times that were measured on an H200 before, in results/gpu_kernels_sm90_h200.md: needs no device.
+"""The cost model beside times that were measured on an H200 before, the races of results/kernels_h200.json: needs no device.
 
-`python -m bench.score_recorded` says how far the time predicted for the chosen configuration is from the best that was measured.
+`python -m bench.score_recorded` says of each product and attention in float16 how far the time predicted for the chosen configuration is from the best that was
+measured.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -18,14 +20,14 @@ from aitc.targets.target import find_target
 from bench import record
 from bench.score import near, share
 
-SOURCE = record.RESULTS / "gpu_kernels_sm90_h200.md"
-PRODUCT = re.compile(r"^\| gemm (\d+),(\d+),(\d+) \| [\d.]+ \| ([\d.]+) \|")
-ATTENTION = re.compile(r"^\| attention \((\d+),(\d+),(\d+),(\d+)\)( causal)? \| [\d.]+ \| ([\d.]+) \|")
+SOURCE = record.RESULTS / "kernels_h200.json"
+PRODUCT = re.compile(r"gemm_sm90 (\d+),(\d+),(\d+)$")
+ATTENTION = re.compile(r"attention_sm90 \((\d+),(\d+),(\d+)(?:x(\d+))?,(\d+)\)( causal)?$")
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A problem of the table: its graph, and the best time that was measured in us."""
+    """A race: its graph, and the best time that was measured in us."""
 
     name: str
     graph: str
@@ -33,19 +35,21 @@ class Recorded:
 
 
 def recorded() -> list[Recorded]:
-    """The products (with a bias) and attentions of the table, in float16."""
+    """The products (with a bias) and attentions that raced, in float16."""
     found = []
-    for line in SOURCE.read_text(encoding="utf-8").splitlines():
-        if product := PRODUCT.match(line):
-            M, N, K, us = product.groups()
+    for race in json.loads(SOURCE.read_text(encoding="utf-8"))["races"]:
+        best = min(float(c["us"]) for c in race["candidates"])
+        if product := PRODUCT.match(race["race"]):
+            M, N, K = product.groups()
             body = "%p = MatMul(%x, %w)\n  %y = Add(%p, %b)"
             inputs = f"input %x: f16[{M}, {K}]\n  const %w: f16[{K}, {N}] = random(1)\n  const %b: f16[{N}] = random(2)"
-            found.append(Recorded(f"gemm {M},{N},{K}", _graph(inputs, body), float(us)))
-        elif attention := ATTENTION.match(line):
-            B, H, S, D, causal, us = attention.groups()
-            inputs = "\n  ".join(f"input %{name}: f16[{B}, {H}, {S}, {D}]" for name in "qkv")
+            found.append(Recorded(race["race"], _graph(inputs, body), best))
+        elif attention := ATTENTION.match(race["race"]):
+            B, H, S, T, D, causal = attention.groups()
+            shapes = {"q": S, "k": T or S, "v": T or S}
+            inputs = "\n  ".join(f"input %{name}: f16[{B}, {H}, {length}, {D}]" for name, length in shapes.items())
             body = f"%y = Attention(%q, %k, %v) {{scale = {int(D) ** -0.5}, causal = {'true' if causal else 'false'}}}"
-            found.append(Recorded(f"attention {B},{H},{S},{D}{causal or ''}", _graph(inputs, body), float(us)))
+            found.append(Recorded(race["race"], _graph(inputs, body), best))
     return found
 
 

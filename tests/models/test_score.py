@@ -30,10 +30,10 @@ def test_scores_are_judged_by_problem_and_by_launch() -> None:
 
 
 def test_the_cost_model_stays_near_what_an_h200_measured() -> None:
-    """21 of 24 were within 15 % of the best that was measured when the table was made: a cost model that loses them chooses blindly."""
+    """111 of 120 were within 15 % of the best that was measured when the races were run: a cost model that loses them chooses blindly."""
     found = score_recorded.rows()
-    assert len(found) == 24 and {row["kernel"] for row in found} == {"gemm_sm90", "attention_sm90"}
-    assert score.share([bool(row["within_15_percent"]) for row in found]) >= 0.75, found
+    assert len(found) == 120 and {row["kernel"] for row in found} == {"gemm_sm90", "attention_sm90"}
+    assert score.share([bool(row["within_15_percent"]) for row in found]) >= 0.88, [r for r in found if not r["within_15_percent"]]
 
 
 def test_a_file_is_scored_and_its_table_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
