@@ -355,8 +355,8 @@ class _Planner:
 
     def _weight(self, name: str, array: np.ndarray, v: Value) -> str:
         dtype = v.type.dtype
-        if dtype.bits < 8:
-            array = array.astype(np.int8 if dtype.kind == "int" else np.uint8)
+        if dtype.bits < 8:  # a byte each: integers as numbers, floats as their bits
+            array = array.view(np.uint8) if dtype.is_float else array.astype(np.int8 if dtype.kind == "int" else np.uint8)
         key = hashlib.sha256(array.view(np.uint8).data if array.size and array.ndim else array.tobytes()).hexdigest()
         digest = f"{key}:{array.nbytes}:{dtype.name}"
         found = self.weights.get(digest)
