@@ -19,7 +19,7 @@ REPORT: dict[str, Any] = {
 }  # fmt: skip
 ANSWER: dict[str, Any] = {"model": SECRET, "device": "AMD Instinct MI250X (gfx90a)", "iterations": 9, "latency_ms": {"p50": 1.5}}
 LAUNCH = LaunchTime(f"000_{SECRET}", "gemm_cdna", "64x64x64_w22", 10.0, 9.0, 1.0, 2.0, 3.0, 0.3, 0.1, SECRET, (SECRET,))
-PROFILE = Profile(SECRET, "AMD Instinct", "gfx90a", 1500.0, 10.0, 3.0, 0.0, (LAUNCH,), ((0, 0.0, 10.0),))
+PROFILE = Profile(SECRET, "AMD Instinct", "gfx90a", 1500.0, 10.0, 3.0, 0.0, 0.0, (LAUNCH,), ((0, 0.0, 10.0),))
 
 
 def test_nothing_of_the_model_gets_in() -> None:
