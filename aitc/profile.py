@@ -88,6 +88,7 @@ def mark_cost_us(marked_us: float, latency_us: float, count: int) -> float:
     """What marks add to each of ``count`` launches that take ``marked_us`` together, in a run that takes ``latency_us`` without marks.
 
     On a GPU a mark waits for the launch before it and holds up the one behind, whose beginning is hidden otherwise: about the same for all launches.
+    Marked runs have one lane: what lanes save in the other (``Plan.forks``) counts as the marks' cost, too.
     """
     return max(0.0, marked_us - latency_us) / max(1, count)
 
