@@ -12,13 +12,14 @@ from aitc.ir.dim import divisor, hint, min_, mul, product
 from aitc.ir.graph import Node
 from aitc.ir.op import Kind
 from aitc.kernels import kernel as k
+from aitc.kernels.conv_resident_sm90 import resident
 from aitc.kernels.conv_sm90 import ConvSm90, dense_output, in_rows
 from aitc.kernels.conv_stem_sm90 import FILTERS
-from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
-from aitc.kernels.functor import Parameters, StorageOf
+from aitc.kernels.convolution import ConvProblem, conv_form
+from aitc.kernels.functor import StorageOf
 from aitc.kernels.group import Group
 from aitc.kernels.product_sm90 import sm90_draft
-from aitc.kernels.sites import constant_array, result_functor
+from aitc.kernels.sites import constant_array
 from aitc.targets.target import Target
 
 CHANNELS = 64
@@ -114,45 +115,28 @@ class ConvPatchSm90(k.Kernel):
         return target.launch_us + 1.6 + 0.1 / c.stages + ceil(tiles / units) * max(products, read, 0.35) + 0.1 * moved
 
     def build(self, group: Group, problem: ConvProblem, config: PatchTile, storage: StorageOf, target: Target) -> k.Draft:
-        assert group.anchor is not None
-        form = conv_form(group.anchor, storage)
-        assert isinstance(form, ConvForm)
-        p, c = problem, config
-        dense = dense_output(group, form, storage)
-        root = filter_root(group.anchor)
-        array = constant_array(group.anchor.inputs[1])  # type: ignore[arg-type]
-        assert dense is not None and root is not None and isinstance(array, np.ndarray)
-        height, width = (int(d) for d in p.input[1:])  # type: ignore[arg-type]
-        P, Q = (int(d) for d in p.output[1:])  # type: ignore[arg-type]
-        pad_h, pad_w = (int(d) for d in p.pad[1:])  # type: ignore[arg-type]
+        r = resident(group, storage)
+        p, c, parameters, root = problem, config, r.parameters, r.root
+        height, width = r.size
         taps = p.window[1] * p.window[2]
-        parameters = Parameters()
-        store = result_functor(
-            group, group.anchor.output, form.index, form.coords, parameters, storage, "int group, int64_t row, int64_t col"
-        )
-        assert (id(root), True) not in parameters.pointers, "a filter is no operand of its own epilogue"
         declared = parameters.clone()
         weights = parameters.pointer(root, const=True)
-        parameters.pointer(form.root, const=True)
-        parameters.pointer(dense.root, const=False)
-        row = dense.stride_row
-        n, _, h, w = form.strides
+        parameters.pointer(r.form.root, const=True)
+        parameters.pointer(r.dense.root, const=False)
+        n, _, h, w = r.form.strides
         wide, lines = c.box(p)
         strides = tuple(mul(d, 2) for d in (w if width != 1 else p.C, h if height != 1 else mul(w, width), n if p.N != 1 else mul(h, height)))
         maps = (
-            k.MapSpec("map_x", form.root, form.offset, (p.C, width, height, p.N), strides, (p.C, wide, lines, 1), (1, 1, 1, 1)),
+            k.MapSpec("map_x", r.form.root, r.form.offset, (p.C, width, height, p.N), strides, (p.C, wide, lines, 1), (1, 1, 1, 1)),
             k.MapSpec("map_w", root, 0, (p.C, taps, p.K), (p.C * 2, taps * p.C * 2), (p.C, 1, p.K), (1, 1, 1)),
-            k.MapSpec("map_d", dense.root, dense.rest, (p.K, Q, P, p.N), (mul(row, 2), mul(row, 2 * Q), mul(row, 2 * Q * P)), (64, 8, 2, 1), (1, 1, 1, 1)),
+            r.map_d(),
         )
-        values = {"R": p.window[1], "S": p.window[2], "P": P, "Q": Q, "pad_h": pad_h, "pad_w": pad_w}
-        window = ("struct Window {", "  static constexpr int " + ", ".join(f"{a} = {b}" for a, b in values.items()) + ";", "};")
         shape = k.shape_members(parameters, images=p.N)
         tile = f"PatchTileSm90<{p.K}, {c.blocks}, {c.stages}>"
-        call = (f"conv_patch_sm90<{tile}, {root.type.dtype.c}, Window>(int(shape.images), map_x, map_w, Store{{{', '.join(store.initializers)}}}, map_d);",)
-        tiles = mul(p.N, -(-Q // 8) * -(-P // (8 * c.blocks)))
-        packed = np.ascontiguousarray(array.reshape(p.K, p.C, taps).transpose(0, 2, 1))
+        call = (f"conv_patch_sm90<{tile}, {root.type.dtype.c}, Window>(int(shape.images), map_x, map_w, Store{{{', '.join(r.store.initializers)}}}, map_d);",)
+        packed = np.ascontiguousarray(r.array.reshape(p.K, p.C, taps).transpose(0, 2, 1))
         flops = mul(product((p.pixels, p.K)), 2 * taps * p.C)
         return sm90_draft(
-            self.name, group, config, "aitc/gpu/conv_patch_sm90.h", call, (store,), (window,), shape, maps, parameters, declared,
-            min_(tiles, target.units), 384, c.smem_bytes(p), p.pixels, flops, {weights: packed},
+            self.name, group, config, "aitc/gpu/conv_patch_sm90.h", call, (r.store,), (r.window(),), shape, maps, parameters, declared,
+            min_(r.tiles(c.blocks), target.units), 384, c.smem_bytes(p), p.pixels, flops, {weights: packed},
         )  # fmt: skip

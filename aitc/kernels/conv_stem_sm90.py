@@ -10,12 +10,13 @@ import numpy as np
 
 from aitc.ir.dim import hint, min_, mul, product
 from aitc.kernels import kernel as k
+from aitc.kernels.conv_resident_sm90 import resident
 from aitc.kernels.conv_sm90 import dense_output
-from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
-from aitc.kernels.functor import Parameters, StorageOf
+from aitc.kernels.convolution import ConvProblem, conv_form
+from aitc.kernels.functor import StorageOf
 from aitc.kernels.group import Group
 from aitc.kernels.product_sm90 import sm90_draft
-from aitc.kernels.sites import constant_array, result_functor
+from aitc.kernels.sites import constant_array
 from aitc.targets.target import Target
 
 FILTERS = frozenset({16, 24, 32, 40, 48, 64, 80, 96, 112, 128})
@@ -100,42 +101,25 @@ class ConvStemSm90(k.Kernel):
         return target.launch_us + 2.4 + 0.1 / c.stages + rounds * (max(products, moved, 0.35) + 0.03)
 
     def build(self, group: Group, problem: ConvProblem, config: StemTile, storage: StorageOf, target: Target) -> k.Draft:
-        assert group.anchor is not None
-        form = conv_form(group.anchor, storage)
-        assert isinstance(form, ConvForm)
-        p, c = problem, config
-        dense = dense_output(group, form, storage)
-        root = filter_root(group.anchor)
-        array = constant_array(group.anchor.inputs[1])  # type: ignore[arg-type]
-        assert dense is not None and root is not None and isinstance(array, np.ndarray)
-        height, width = (int(d) for d in p.input[1:])  # type: ignore[arg-type]
-        P, Q = (int(d) for d in p.output[1:])  # type: ignore[arg-type]
-        pad_h, pad_w = (int(d) for d in p.pad[1:])  # type: ignore[arg-type]
-        parameters = Parameters()
-        store = result_functor(
-            group, group.anchor.output, form.index, form.coords, parameters, storage, "int group, int64_t row, int64_t col"
-        )
-        assert (id(root), True) not in parameters.pointers, "a filter is no operand of its own epilogue"
+        r = resident(group, storage)
+        p, c, parameters, root = problem, config, r.parameters, r.root
+        height, width = r.size
         weights = parameters.pointer(root, const=True)
         declared = parameters.clone()
-        parameters.pointer(form.root, const=True)
-        parameters.pointer(dense.root, const=False)
-        row = dense.stride_row
+        parameters.pointer(r.form.root, const=True)
+        parameters.pointer(r.dense.root, const=False)
         maps = (
-            k.MapSpec("map_x", form.root, 0, (4 * width, height, p.N), (width * 8, width * height * 8), (4 * c.wide(p), c.lines(p), 1), (1, 1, 1), 0),
-            k.MapSpec("map_d", dense.root, dense.rest, (p.K, Q, P, p.N), (mul(row, 2), mul(row, 2 * Q), mul(row, 2 * Q * P)), (64, 8, 2, 1), (1, 1, 1, 1)),
+            k.MapSpec("map_x", r.form.root, 0, (4 * width, height, p.N), (width * 8, width * height * 8), (4 * c.wide(p), c.lines(p), 1), (1, 1, 1), 0),
+            r.map_d(),
         )
-        values = {"R": p.window[1], "S": p.window[2], "P": P, "Q": Q, "pad_h": pad_h, "pad_w": pad_w}
-        window = ("struct Window {", "  static constexpr int " + ", ".join(f"{a} = {b}" for a, b in values.items()) + ";", "};")
         shape = k.shape_members(parameters, images=p.N)
         tile = f"StemTileSm90<{p.K}, {c.blocks}, {c.stages}>"
         c_type = root.type.dtype.c
-        call = (f"conv_stem_sm90<{tile}, {c_type}, Window>(int(shape.images), map_x, {weights}, Store{{{', '.join(store.initializers)}}}, map_d);",)
-        tiles = mul(p.N, -(-Q // 8) * -(-P // (8 * c.blocks)))
-        lead = pad_w % 2
-        packed = stem_weights(array.reshape(p.K, 4, p.window[1], p.window[2]), lead)
+        call = (f"conv_stem_sm90<{tile}, {c_type}, Window>(int(shape.images), map_x, {weights}, Store{{{', '.join(r.store.initializers)}}}, map_d);",)
+        lead = r.pad[1] % 2
+        packed = stem_weights(r.array.reshape(p.K, 4, p.window[1], p.window[2]), lead)
         flops = mul(product((p.pixels, p.K)), 2 * p.window[1] * p.window[2] * p.C)
         return sm90_draft(
-            self.name, group, config, "aitc/gpu/conv_stem_sm90.h", call, (store,), (window,), shape, maps, parameters, declared,
-            min_(tiles, target.units), 384, c.smem_bytes(p), p.pixels, flops, {weights: packed},
+            self.name, group, config, "aitc/gpu/conv_stem_sm90.h", call, (r.store,), (r.window(),), shape, maps, parameters, declared,
+            min_(r.tiles(c.blocks), target.units), 384, c.smem_bytes(p), p.pixels, flops, {weights: packed},
         )  # fmt: skip
