@@ -4,9 +4,10 @@
 
 Without models it takes one file of every architecture in models/tiny; `--tiny` takes all of them (both of torch's exporters, static and dynamic);
 `--devset` those real files of models/devset.py that are on this machine (the onnx package's, and what models/cache holds), at their typical sizes;
-`--full` exports every architecture in full size by the new exporter, static, `--full-dynamic` by the old one with batch (and sequence) dynamic (Stable
-Diffusion's only if `--only` names it: bench.gpu has it). What comes first in the list of models is built first, in the first precision.
-`--json` is written after every model; `--after` keeps the rows of an earlier run that passed, and does not repeat them; after `--seconds` nothing begins.
+`--full` exports every architecture in full size by the new exporter, static; `--full-others` in the other three forms: by the new one with batch (and
+sequence) dynamic, by the old one static and dynamic (Stable Diffusion's only if `--only` names it: bench.gpu has it). What comes first in the list of
+models is built first, in the first precision. `--json` is written after every model; `--after` keeps the rows of an earlier run that passed, and does not
+repeat them; after `--seconds` nothing begins.
 Exit code 1 if any failed. This is what is run by hand on a machine with a GPU; CI has none. To build without a device: `python -m bench.builds`.
 """
 
@@ -25,7 +26,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -38,6 +39,8 @@ from models import catalog
 
 Shapes = tuple[tuple[str, tuple[int | str, ...]], ...]
 Row = dict[str, Any]
+STATIC = ("dynamo", False)  # what bench.gpu measures, too
+OTHER_FORMS = [("torchscript", True), ("dynamo", True), ("torchscript", False)]
 EXPORTERS = 4  # processes that export at once
 BUILD_JOBS = 2  # compilers of one model
 
@@ -78,21 +81,20 @@ def run(name: str, path: str, shapes: Shapes, target: str, precision: str) -> Ro
     return row
 
 
-def export_dynamic(name: str) -> str:
-    """An architecture in full size by torch's old exporter, its named dims symbolic."""
-    from models.export import export
+def export_as(name: str, form: tuple[str, bool]) -> str:
+    """An architecture in full size by one of torch's exporters, its named dims symbolic or not."""
+    from models.export import Exporter, export
 
-    path = MODELS / f"{name}-torchscript-dynamic.onnx"
+    exporter, dynamic = cast(Exporter, form[0]), form[1]
+    path = MODELS / f"{name}-{exporter}-{'dynamic' if dynamic else 'static'}.onnx"
+    if form == STATIC:
+        return str(full_model(name))
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
-        export(catalog.find(name), part, exporter="torchscript", dynamic=True)
+        export(catalog.find(name), part, exporter=exporter, dynamic=dynamic)
         part.replace(path)
     return str(path)
-
-
-def _full(name: str) -> str:
-    return str(full_model(name))
 
 
 def _few_threads(threads: int) -> None:
@@ -102,8 +104,10 @@ def _few_threads(threads: int) -> None:
 def subjects(given: argparse.Namespace) -> list[Subject]:
     """The models that the command line asks for."""
     found = [Subject(Path(m).stem, partial(str, m)) for m in given.models]
-    for flag, suffix, make in ((given.full, "-full", _full), (given.full_dynamic, "-full-torchscript-dynamic", export_dynamic)):
-        found += [Subject(f"{a.name}{suffix}", partial(make, a.name), (), True) for a in catalog.CATALOG if flag]
+    forms = [STATIC] * given.full + OTHER_FORMS * given.full_others
+    for exporter, dynamic in forms:
+        suffix = "" if (exporter, dynamic) == STATIC else f"-{exporter}-{'dynamic' if dynamic else 'static'}"
+        found += [Subject(f"{a.name}-full{suffix}", partial(export_as, a.name, (exporter, dynamic)), (), True) for a in catalog.CATALOG]
     if given.devset:
         from models import devset
 
@@ -205,7 +209,7 @@ def main() -> int:
     parser.add_argument("--after", type=Path)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--only", action="append", help="word that the model's name contains")
-    for flag in ("--full", "--full-dynamic", "--devset", "--tiny"):
+    for flag in ("--full", "--full-others", "--devset", "--tiny"):
         parser.add_argument(flag, action="store_true")
     given = parser.parse_args()
     rows = kept(given.after)

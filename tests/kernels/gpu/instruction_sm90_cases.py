@@ -272,8 +272,9 @@ def _im2col_multicast() -> Problem:
             rows[i] = x[line, place]
     source = f"""{HEADER}AITC_KERNEL(32) void AITC_ENTRY(window)(const half_t*, AITC_GRID_CONSTANT CUtensorMap map, half_t* out) {{
   const uint32_t tile = to_shared(shared_memory()), full = tile + 4096, rank = cluster_rank();
-  if (thread_index() == 0) barrier_init(full, 1), fence_barrier_init(), barrier_expect(full, 4096);
+  if (thread_index() == 0) barrier_init(full, 1), fence_barrier_init();
   block_barrier();
+  if (thread_index() == 0) barrier_expect(full, 4096);
   cluster_arrive();
   cluster_wait();
   const int pixel = {m} + int(rank) * 16;
