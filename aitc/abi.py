@@ -101,4 +101,10 @@ class Model(ctypes.Structure):
                 POINTER(c_size_t),
             ),
         ),
+        (
+            "bench_chosen",
+            ctypes.CFUNCTYPE(
+                _Status, _Instance, POINTER(Tensor), c_size_t, POINTER(c_uint8), c_int, c_int, POINTER(c_double)
+            ),
+        ),
     ]

@@ -6,7 +6,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_double, c_int64, c_size_t, c_uint8, c_void_p
+from ctypes import POINTER, Array, byref, c_double, c_int64, c_size_t, c_uint8, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -247,13 +247,22 @@ class Model:
             for p in self.inputs
         ]
 
-    def bench(self, iters: int = 100, warmup: int = 10, inputs: Sequence[np.ndarray] | None = None) -> list[float]:
-        """Seconds of each of ``iters`` runs after ``warmup`` untimed ones, on data that already is on the device."""
+    def bench(
+        self,
+        iters: int = 100,
+        warmup: int = 10,
+        inputs: Sequence[np.ndarray] | None = None,
+        chosen: Sequence[bool] | None = None,
+    ) -> list[float]:
+        """Seconds of each of ``iters`` runs after ``warmup`` untimed ones, on data that already is on the device.
+        ``chosen`` has a flag for each launch: the others are left out, and so is what they compute."""
         operands = self._host_operands(inputs)
         seconds = (c_double * max(1, iters))()
         with self._lock:
             self._check(
-                self._table.bench(self._handle, _tensors(operands), len(operands), warmup, iters, seconds, None)
+                self._table.bench_chosen(
+                    self._handle, _tensors(operands), len(operands), self._flags(chosen), warmup, iters, seconds
+                )
             )
         return list(seconds)[:iters]
 
@@ -267,15 +276,17 @@ class Model:
         """When each launch of ``iters`` runs began and ended, in order, each with a mark before and after: together they take longer
         than a run without. ``chosen`` has a flag for each launch: the others are left out, and so is what they compute."""
         operands = self._host_operands(inputs)
-        flags = None if chosen is None else (c_uint8 * len(self.launches))(*map(bool, chosen))
         spans, count = POINTER(abi.Span)(), c_size_t()
         with self._lock:
             self._check(
                 self._table.profile(
-                    self._handle, _tensors(operands), len(operands), warmup, iters, flags, byref(spans), byref(count)
+                    self._handle, _tensors(operands), len(operands), warmup, iters, self._flags(chosen), byref(spans), byref(count)
                 )
             )
             return [Span(s.run, s.launch, s.begin, s.end) for s in (spans[i] for i in range(count.value))]
+
+    def _flags(self, chosen: Sequence[bool] | None) -> Array[c_uint8] | None:
+        return None if chosen is None else (c_uint8 * len(self.launches))(*map(bool, chosen))
 
     def _host_operands(self, inputs: Sequence[np.ndarray] | None) -> list[_Operand]:
         arrays = self.random_inputs() if inputs is None else inputs

@@ -2,7 +2,8 @@
 
 The model is built once with a launch for every candidate of a problem, all of which compute the same. Passes over the model then
 leave all but one of each problem's candidates out, so that each is measured with its operands where they are in the model,
-in cache or not. Candidates that are clearly slower drop out after a round; the others are measured until the time is over.
+in cache or not. Candidates that are clearly slower drop out after a round; the others are measured until the time is over. On a GPU
+those that come near the fastest then take turns in whole runs, without marks (``latency.py``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from aitc import runtime
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.latency import Settled, Variants, settle
 from aitc.pipeline import Options, build_plan, choose_targets, compile
 from aitc.profile import mark_cost_us, without_mark
 from aitc.progress import Progress, Silent
@@ -35,6 +37,9 @@ from aitc.targets.target import Target, find_target
 RUNS = 3  # of the model in a pass, after one that is not counted
 SAMPLES = 60  # of a candidate are enough
 SLOWER = (2.5, 1.5, 1.25, 1.12)  # times the fastest: beyond it a candidate drops out after the first, second ... round
+PLACES = 4  # of a problem on a GPU that have all its candidates: what they save together has to stand out of a run
+MARKED = 0.4  # of the time for single launches, on a GPU; the rest for whole runs
+LIKELY, NEAR = 8, 1.35  # at most so many candidates of a problem in whole runs: those within this of the fastest
 WORTH = 0.98  # of the default's time: what is not faster than that does not replace it
 
 
@@ -62,16 +67,22 @@ class Problem:
     default: str
     times: Mapping[str, float]
     scores: Mapping[str, float]
+    settled: str | None = None  # what whole runs chose, where they did
+    saved_us: float = 0.0  # of a run by that, in all places of the problem
 
     @property
     def best(self) -> str:
-        """The fastest; the default where nothing is clearly faster."""
+        """What whole runs chose; without them the fastest, or the default where nothing is clearly faster."""
+        if self.settled is not None:
+            return self.settled
         fastest = min(self.times, key=lambda c: (self.times[c], c))
         return fastest if self.times[fastest] < WORTH * self.times[self.default] else self.default
 
     @property
     def gained_us(self) -> float:
         """Of all its launches in the model."""
+        if self.settled is not None:
+            return self.saved_us
         return (self.times[self.default] - self.times[self.best]) * self.launches
 
     def entry(self) -> Entry:
@@ -95,6 +106,7 @@ class Tuned:
     interrupted: bool = False
     table: Path | None = None  # where they were put
     keys: tuple[str, ...] = ()  # of all problems of the model
+    runs_us: tuple[float, float] | None = None  # a whole run with the defaults, and with what was chosen in the measured places
 
     @property
     def default_us(self) -> float:
@@ -154,7 +166,8 @@ def tune(
     options = replace(options, targets=(target.name,), output=None, stop_after="layout")
     result = compile(model, options, progress)
     assert result.graph is not None and result.facts is not None
-    select = Candidates(table, how.most, known=lambda key: known[key].times if key in known else ())
+    places = PLACES if target.gpu else 2
+    select = Candidates(table, how.most, places, known=lambda key: known[key].times if key in known else ())
     plan, choices = schedule_with(result.graph, result.targets[0], result.facts, select)
     before = sum(key in known for key in select.counts)
     if all(len(s) == 1 for s in select.slots):
@@ -212,6 +225,9 @@ def _build_and_measure(
     progress.end("build", time.monotonic() - begun, f"{count} candidates for {len({s.choices[0].key for s in several})} problems")
     progress.begin("measure")
     begun = time.monotonic()
+    gpu = find_target(plan.targets[0]).gpu
+    until = how.seconds * (MARKED if gpu else 1.0)
+    settled: Settled | None = None
     passes, most, interrupted = 0, max(len(s.choices) for s in slots), False  # a round is measured in any case
     with runtime.load(built.library, Settings.read().device_index) as instance:
         inputs = instance.random_inputs(options.seed)
@@ -219,7 +235,7 @@ def _build_and_measure(
         for slot in slots:
             slot.mark_us = mark
         try:
-            while any(s.alive for s in slots) and (passes < most or time.monotonic() - begun < how.seconds):
+            while any(s.alive for s in slots) and (passes < most or time.monotonic() - begun < until):
                 _pass(instance, inputs, slots, passes)
                 passes += 1
                 _drop(slots)
@@ -227,13 +243,33 @@ def _build_and_measure(
                 progress.step(int(seconds), int(how.seconds), _gained(_problems(slots, select, known)))
         except KeyboardInterrupt:
             interrupted = True
+        left = how.seconds - (time.monotonic() - begun)
+        if gpu and left > 0 and not interrupted:
+            settled = settle(instance, inputs, _variants(_problems(slots, select, known), slots), left, lambda s, what: progress.step(s, int(left), what))
+            interrupted = settled.interrupted
         device = instance.device_name
-    problems = _problems(slots, select, known)
+    problems = _problems(slots, select, known, settled=settled)
     others = _problems(slots, select, known, alone=True)
     seconds = time.monotonic() - begun
     if not interrupted:
         progress.end("measure", seconds, f"{passes} passes; {_gained(problems)}")
-    return Tuned(find_target(plan.targets[0]), device, problems, others, 0, passes, seconds, interrupted)
+    runs_us = (settled.before_us, settled.after_us) if settled else None
+    return Tuned(find_target(plan.targets[0]), device, problems, others, 0, passes, seconds, interrupted, runs_us=runs_us)
+
+
+def _variants(problems: Sequence[Problem], slots: Sequence[_Slot]) -> list[Variants]:
+    """What whole runs are to try, the problems that take longest first."""
+    places: dict[str, list[_Slot]] = defaultdict(list)
+    for slot in slots:
+        if len(slot.choices) > 1:
+            places[slot.choices[0].key].append(slot)
+    found = []
+    for p in sorted(problems, key=lambda p: -p.times[p.default] * p.launches):
+        near = NEAR * min(p.times.values())
+        candidates = {str(c.config): i for i, c in enumerate(places[p.key][0].choices)}
+        likely = [candidates[c] for c in sorted(p.times, key=lambda c: p.times[c]) if c in candidates and p.times[c] <= near]
+        found.append(Variants(p.key, tuple(tuple(s.launches) for s in places[p.key]), tuple(likely[:LIKELY])))
+    return found
 
 
 def _mark_us(instance: runtime.Model, inputs: Sequence[np.ndarray]) -> float:
@@ -271,10 +307,10 @@ def _drop(slots: Sequence[_Slot]) -> None:
 
 
 def _problems(
-    slots: Sequence[_Slot], select: Candidates, known: Mapping[str, Entry], alone: bool = False
+    slots: Sequence[_Slot], select: Candidates, known: Mapping[str, Entry], alone: bool = False, settled: Settled | None = None
 ) -> tuple[Problem, ...]:
     """Those of which the default and another candidate have times, and all that was known of them before; or, ``alone``,
-    those of which there is one configuration."""
+    those of which there is one configuration. ``settled``: what whole runs chose."""
     by_key: dict[str, list[_Slot]] = defaultdict(list)
     for slot in slots:
         by_key[slot.choices[0].key].append(slot)
@@ -289,9 +325,12 @@ def _problems(
         old = known[key].times if key in known else {}
         scale = times[default] / old[default] if old.get(default) else 1.0  # the clock may be another today
         scores = {str(c.config): c.score_us for c in first}
-        problems.append(
-            Problem(key, first[0].kernel, select.counts[key], default, {**{c: us * scale for c, us in old.items()}, **times}, scores)
-        )
+        chosen, saved = None, 0.0
+        if settled is not None and key in settled.candidates:
+            chosen = str(first[settled.candidates[key]].config)
+            saved = settled.saved_us.get(key, 0.0) * select.counts[key] / sum(len(s.choices) > 1 for s in places)
+        every = {**{c: us * scale for c, us in old.items()}, **times}
+        problems.append(Problem(key, first[0].kernel, select.counts[key], default, every, scores, chosen, saved))
     return tuple(sorted(problems, key=lambda p: (-p.gained_us, p.key)))
 
 

@@ -132,10 +132,13 @@ def main(
                 **({"threads": threads()} if target == "cpu" else {}),
                 "passes": tuned.passes,
                 **found,
+                **({"runs_us": [round(us, 2) for us in tuned.runs_us]} if tuned.runs_us else {}),
                 "details": [detail(p) for p in (*tuned.problems, *tuned.others)],
             }
         )
         click.echo(f"{path.stem}: " + ", ".join(f"{k} {v}" for k, v in found.items()))
+        if tuned.runs_us:
+            click.echo(f"{path.stem}: a run {tuned.runs_us[0]:.1f} us as chosen without a table, {tuned.runs_us[1]:.1f} us tuned")
     click.echo(record.write(f"score_{target}", rows, device, results), err=True)
 
 
@@ -145,6 +148,7 @@ def detail(p: Problem) -> dict[str, object]:
         "problem": p.key,
         "launches": p.launches,
         "chosen": p.default,
+        **({"settled": p.settled, "saved_us": round(p.saved_us, 2)} if p.settled is not None else {}),
         "us": {c: [round(p.scores.get(c, 0.0), 2), round(us, 2)] for c, us in p.times.items()},
     }
 

@@ -96,11 +96,13 @@ class Sm90Split:
         return product((ceildiv(M, self.BM), ceildiv(N, self.BN), batch, self.split))
 
 
+LIGHT = (Sm90Tile(64, 64, 6), Sm90Tile(64, 128, 4), Sm90Tile(128, 64, 4))
+"""Half of the shared memory: the next launch's blocks find room beside them, and fetch their weights meanwhile."""
 TILES = (
     Sm90Tile(128, 256, 4, 2), Sm90Tile(128, 256, 4), Sm90Tile(128, 192, 4, 2, 1, True), Sm90Tile(128, 192, 4, 1, 1, True),
     Sm90Tile(128, 128, 6, 2, 1, True), Sm90Tile(128, 128, 6, 1, 1, True), Sm90Tile(128, 128, 6, 2), Sm90Tile(128, 128, 6), Sm90Tile(128, 192, 4),
     Sm90Tile(128, 64, 8, 1, 1, True), Sm90Tile(128, 64, 8), Sm90Tile(64, 128, 8), Sm90Tile(64, 64, 12), Sm90Tile(64, 256, 5), Sm90Tile(256, 128, 4),
-    Sm90Tile(64, 128, 6, 1, 1, True), Sm90Tile(192, 128, 4), Sm90Tile(192, 64, 5),
+    Sm90Tile(64, 128, 6, 1, 1, True), Sm90Tile(192, 128, 4), Sm90Tile(192, 64, 5), *LIGHT,
 )  # fmt: skip
 
 

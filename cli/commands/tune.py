@@ -103,6 +103,7 @@ def summary(tuned: Tuned, promoted: Path | None) -> dict[str, Any]:
         "seconds": round(tuned.seconds, 2),
         "default_us": round(tuned.default_us, 3),
         "gained_us": round(tuned.gained_us, 3),
+        "runs_us": [round(us, 3) for us in tuned.runs_us] if tuned.runs_us else None,
         "problems": [_problem(p) for p in tuned.problems],
     }
 
@@ -114,6 +115,7 @@ def _problem(p: Problem) -> dict[str, Any]:
         "launches": p.launches,
         "default": p.default,
         "best": p.best,
+        "gained_us": round(p.gained_us, 3),
         "us": {c: round(us, 3) for c, us in sorted(p.times.items(), key=lambda e: e[1])},
         "predicted_us": {c: round(us, 3) for c, us in p.scores.items()},
     }
@@ -125,13 +127,17 @@ def lines(tuned: Tuned, promoted: Path | None) -> list[str]:
     for p in tuned.problems:
         before, after = p.times[p.default], p.times[p.best]
         change = f"{p.default} {before:.2f} us" + (f" -> {p.best} {after:.2f} us" if p.best != p.default else " stays")
-        rows.append(f"{p.launches} x {p.key}: {change}, the fastest of {len(p.times)}")
+        saved = f": {p.gained_us:.2f} us less" if p.gained_us else ""
+        judged = f"the fastest of {len(p.times)}" if p.settled is None else f"of {len(p.times)}, in whole runs{saved}"
+        rows.append(f"{p.launches} x {p.key}: {change}, {judged}")
     if tuned.problems:
         gained = tuned.gained_us / tuned.default_us if tuned.default_us else 0.0
         rows.append(
             f"{len(tuned.problems)} problems on {tuned.device} in {tuned.passes} passes: "
             f"gained {tuned.gained_us:.1f} of {tuned.default_us:.1f} us ({gained:.1%})"
         )
+        if tuned.runs_us:
+            rows.append(f"a run took {tuned.runs_us[0]:.1f} us, with what was chosen in the measured places {tuned.runs_us[1]:.1f} us")
         rows.append(f"kept in {tuned.table}" if tuned.table else "emulated: kept nowhere")
     else:
         rows.append("nothing to measure" + (f": {tuned.before} problems were measured before (--again)" if tuned.before else ""))

@@ -63,7 +63,7 @@ def test_a_whole_model(target: str, tmp_path: Path) -> None:
 def test_tuning(target: str, tmp_path: Path) -> None:
     """The way through on a GPU; the emulator's times mean nothing, so only a table that is asked for gets them."""
     env = {**os.environ, "AITC_CACHE_DIR": str(tmp_path / "cache")}
-    command = ("tune", str(model(tmp_path / "model.onnx")), "--target", target, "--emulate", "--seconds", "0", "--candidates", "2")
+    command = ("tune", str(model(tmp_path / "model.onnx")), "--target", target, "--emulate", "--seconds", "4", "--candidates", "2")
     done = subprocess.run(
         [sys.executable, "-m", "cli", *command, "--table", str(tmp_path / "table.json"), "--json"],
         capture_output=True,
@@ -73,7 +73,9 @@ def test_tuning(target: str, tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    (problem,) = json.loads(done.stdout)["problems"]
+    told = json.loads(done.stdout)
+    (problem,) = told["problems"]
+    assert len(told["runs_us"]) == 2 and all(us > 0 for us in told["runs_us"])  # whole runs were compared, too
     assert len(problem["us"]) == 2 and problem["best"] in (tmp_path / "table.json").read_text()
     assert not (tmp_path / "cache" / "tuning").exists()
 

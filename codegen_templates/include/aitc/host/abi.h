@@ -151,6 +151,9 @@ typedef struct aitc_model {
    * are the instance's, valid until its next profile. */
   aitc_status (*profile)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup, int runs,
                          const uint8_t* chosen, const aitc_span** spans, size_t* count);
+  /* Like `bench`, without marks between launches, of the launches alone that `chosen` has a flag for (null: all of them). */
+  aitc_status (*bench_chosen)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, const uint8_t* chosen,
+                              int warmup, int iterations, double* seconds);
 } aitc_model;
 
 #ifdef __cplusplus

@@ -78,18 +78,16 @@ inline const Kernels& choose_kernels() {
 // When launches begin and end, by the clock.
 class Timeline {
  public:
-  Timeline(const uint8_t* chosen, std::vector<aitc_span>& spans) : chosen_(chosen), spans_(spans) {}
+  explicit Timeline(std::vector<aitc_span>& spans) : spans_(spans) {}
   void start(int run) { run_ = run, start_ = now_seconds(); }
   template <typename Launch>
   void time(int index, const Launch& launch) {
-    if (chosen_ != nullptr && !chosen_[index]) return;
     const double begin = now_seconds();
     launch();
     spans_.push_back({run_, index, begin - start_, now_seconds() - start_});
   }
 
  private:
-  const uint8_t* chosen_;
   std::vector<aitc_span>& spans_;
   int run_ = 0;
   double start_ = 0;
@@ -101,11 +99,13 @@ struct Run {
   char* state;
   char* const* inputs;
   char* const* outputs;
-  Timeline* timeline;  // null: launches are not timed
+  Timeline* timeline;     // null: launches are not timed
+  const uint8_t* chosen;  // null: all launches; flags otherwise
   Late* late;
 
   template <typename... Parameters, typename... Args>
   void launch(int index, void (*kernel)(Parameters...), Args... args) const {
+    if (chosen != nullptr && !chosen[index]) return;
     if (timeline == nullptr) return kernel(static_cast<Parameters>(args)...);
     timeline->time(index, [&] { kernel(static_cast<Parameters>(args)...); });
   }
@@ -205,12 +205,12 @@ class Executor {
     run_timed(sizes, inputs, outputs, nullptr);
   }
 
-  void bench(Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds,
+  void bench(Sizes& sizes, const aitc_tensor* inputs, const uint8_t* chosen, int warmup, int iterations, double* seconds,
              double* launch_seconds) {
     const std::vector<aitc_tensor> outputs = own_outputs(sizes);
     for (int i = -warmup; i < iterations; ++i) {
       const double begin = now_seconds();
-      run_timed(sizes, inputs, outputs.data(), nullptr);
+      run_timed(sizes, inputs, outputs.data(), nullptr, chosen);
       if (i >= 0) seconds[i] = now_seconds() - begin;
     }
     if (launch_seconds == nullptr || iterations <= 0) return;
@@ -223,11 +223,11 @@ class Executor {
                std::vector<aitc_span>& spans) {
     const std::vector<aitc_tensor> outputs = own_outputs(sizes);
     std::vector<aitc_span> unused;
-    Timeline untimed(chosen, unused), timeline(chosen, spans);
+    Timeline untimed(unused), timeline(spans);
     for (int i = -warmup; i < runs; ++i) {
       Timeline& used = i < 0 ? untimed : timeline;
       used.start(i);
-      run_timed(sizes, inputs, outputs.data(), &used);
+      run_timed(sizes, inputs, outputs.data(), &used, chosen);
     }
   }
 
@@ -250,7 +250,8 @@ class Executor {
     return outputs;
   }
 
-  void run_timed(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, Timeline* timeline) {
+  void run_timed(const Sizes& sizes, const aitc_tensor* inputs, const aitc_tensor* outputs, Timeline* timeline,
+                 const uint8_t* chosen = nullptr) {
     if (program_.arena != nullptr) {
       const uint64_t bytes = uint64_t(program_.arena(sizes.dims.data()));
       if (bytes > arena_->bytes()) arena_.reset(new Pages(bytes));
@@ -259,7 +260,7 @@ class Executor {
     for (int i = 0; i < program_.input_count; ++i) in.push_back(static_cast<char*>(inputs[i].data));
     for (int i = 0; i < program_.output_count; ++i) out.push_back(static_cast<char*>(outputs[i].data));
     if (program_.steps) late_.pool.begin();
-    program_.run(Run{arena_->data(), weights_.data(), state_.data(), in.data(), out.data(), timeline, &late_},
+    program_.run(Run{arena_->data(), weights_.data(), state_.data(), in.data(), out.data(), timeline, chosen, &late_},
                  sizes.dims.data());
   }
 

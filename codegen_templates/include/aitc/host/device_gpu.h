@@ -123,8 +123,7 @@ class Kernel {
 // (`held`: not where the host waits for results on the way), `together` at a time, less than a stream's queue holds.
 class Timeline {
  public:
-  Timeline(const uint8_t* chosen, std::vector<aitc_span>& spans, bool held)
-      : chosen_(chosen), spans_(spans), held_(held) {}
+  Timeline(std::vector<aitc_span>& spans, bool held) : spans_(spans), held_(held) {}
 
   void start(int run, gpu::Stream stream) {
     run_ = run;
@@ -132,7 +131,6 @@ class Timeline {
   }
   template <typename Launch>
   void time(int index, gpu::Stream stream, const Launch& launch) {
-    if (chosen_ != nullptr && !chosen_[index]) return;
     if (launches_.size() == together) {
       end_part(stream);
       begin_part(stream);
@@ -173,7 +171,6 @@ class Timeline {
     past_ = end;
   }
 
-  const uint8_t* chosen_;
   std::vector<aitc_span>& spans_;
   const bool held_;
   std::unique_ptr<gpu::Gate> gate_;
@@ -194,7 +191,8 @@ struct Run {
   gpu::Stream stream;
   Timeline* timeline;  // null: launches are not timed
   Late* late;
-  Lanes* lanes;  // null: launches go to `stream`, one after another
+  Lanes* lanes;           // null: launches go to `stream`, one after another
+  const uint8_t* chosen;  // null: all launches; flags otherwise
 
   void fork(int count) const {
     if (lanes) lanes->fork(stream, count);
@@ -207,6 +205,7 @@ struct Run {
   }
 
   void launch(int index, const Kernel& kernel, const Geometry& geometry, std::initializer_list<Arg> args) const {
+    if (chosen != nullptr && !chosen[index]) return;
     void* addresses[64];
     if (args.size() > 64) throw Error(AITC_INTERNAL, "a kernel with more than 64 arguments");
     int count = 0;
@@ -387,17 +386,23 @@ class Executor {
     if (to_host) gpu::synchronize(stream);
   }
 
-  void bench(Sizes& sizes, const aitc_tensor* inputs, int warmup, int iterations, double* seconds,
+  void bench(Sizes& sizes, const aitc_tensor* inputs, const uint8_t* chosen, int warmup, int iterations, double* seconds,
              double* launch_seconds) {
     gpu::DeviceScope scope(device_);
     const gpu::Stream stream = stream_->get();
     const Pointers pointers = begin_bench(sizes, inputs);
-    for (int i = 0; i < warmup + 2; ++i) execute(sizes, pointers, stream);  // twice at least: launched, then recorded
+    gpu::Replay part;  // of the chosen launches
+    const auto once = [&](int before) {
+      if (chosen == nullptr) execute(sizes, pointers, stream);
+      else if (before > 0 && can_record_ && (part || try_record(part, pointers, sizes, chosen))) part.launch(stream);
+      else program_.run(make_run(pointers, stream, nullptr, nullptr, chosen), sizes.dims.data());
+    };
+    for (int i = 0; i < warmup + 2; ++i) once(i);  // twice at least: launched, then recorded
     std::vector<gpu::Mark> marks;
     for (int i = 0; i < 2 * iterations; ++i) marks.emplace_back(true);
     for (int i = 0; i < iterations; ++i) {
       marks[size_t(2 * i)].record(stream);
-      execute(sizes, pointers, stream);
+      once(warmup + 2);
       marks[size_t(2 * i + 1)].record(stream);
     }
     gpu::synchronize(stream);
@@ -452,11 +457,12 @@ class Executor {
     arena_ = gpu::Memory(bytes);
   }
 
-  Run make_run(const Pointers& pointers, gpu::Stream stream, Timeline* timeline, Lanes* lanes = nullptr) {
+  Run make_run(const Pointers& pointers, gpu::Stream stream, Timeline* timeline, Lanes* lanes = nullptr,
+               const uint8_t* chosen = nullptr) {
     if (program_.steps) late_.pool.begin();
     if (lanes) lanes->begin();
     return Run{arena_.data(), weights_->data(), state_.data(), pointers.data(), pointers.data() + program_.input_count,
-               device_,       stream,           timeline,      &late_,          lanes};
+               device_,       stream,           timeline,      &late_,          lanes,           chosen};
   }
 
   // Where kernels read or write a tensor of the caller: there, or in device memory of our own.
@@ -486,7 +492,7 @@ class Executor {
       found->current = false;
     }
     found->last_use = ++clock_;
-    if (!found->current && alike > 0 && can_record_) record(*found, sizes);
+    if (!found->current && alike > 0 && can_record_) found->current = try_record(found->replay, pointers, sizes, nullptr);
     if (found->current) found->replay.launch(stream);
     else program_.run(make_run(pointers, stream, nullptr), sizes.dims.data());
   }
@@ -501,15 +507,18 @@ class Executor {
     return *oldest;
   }
 
-  void record(Recorded& place, const Sizes& sizes) {
+  // Whether `replay` has them now; where that cannot be, launches go one by one from then on.
+  bool try_record(gpu::Replay& replay, const Pointers& pointers, const Sizes& sizes, const uint8_t* chosen) {
     const gpu::Stream stream = stream_->get();
     try {
-      place.replay.record(
-          stream, [&] { program_.run(make_run(place.pointers, stream, nullptr, lanes_.get()), sizes.dims.data()); });
-      place.current = true;
+      replay.record(stream, [&] {
+        program_.run(make_run(pointers, stream, nullptr, lanes_.get(), chosen), sizes.dims.data());
+      });
+      return true;
     } catch (const Error&) {
       if (!gpu::may_not_record) throw;
       can_record_ = false;
+      return false;
     }
   }
 
@@ -538,11 +547,11 @@ class Executor {
                   std::vector<aitc_span>& spans) {
     const gpu::Stream stream = stream_->get();
     std::vector<aitc_span> unused;
-    Timeline untimed(chosen, unused, false), timeline(chosen, spans, !program_.steps);
+    Timeline untimed(unused, false), timeline(spans, !program_.steps);
     for (int i = -warmup; i < runs; ++i) {
       Timeline& used = i < 0 ? untimed : timeline;
       used.start(i, stream);
-      program_.run(make_run(pointers, stream, &used), sizes.dims.data());
+      program_.run(make_run(pointers, stream, &used, nullptr, chosen), sizes.dims.data());
       used.finish(stream);
     }
   }

@@ -75,13 +75,21 @@ struct Library {
 
   static aitc_status bench(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup,
                            int iterations, double* seconds, double* launch_seconds) {
+    return timed(instance, inputs, input_count, nullptr, warmup, iterations, seconds, launch_seconds);
+  }
+  static aitc_status bench_chosen(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, const uint8_t* chosen,
+                                  int warmup, int iterations, double* seconds) {
+    return timed(instance, inputs, input_count, chosen, warmup, iterations, seconds, nullptr);
+  }
+  static aitc_status timed(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, const uint8_t* chosen,
+                           int warmup, int iterations, double* seconds, double* launch_seconds) {
     return guarded([&] {
       if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
       if (seconds == nullptr || iterations < 0 || warmup < 0)
         throw Error(AITC_BAD_ARGUMENT, "bench needs a place for the times and counts that are not negative");
       Sizes sizes = bind_inputs(program, inputs, input_count);
       std::lock_guard<std::mutex> lock(instance->mutex);
-      instance->executor.bench(sizes, inputs, warmup, iterations, seconds, launch_seconds);
+      instance->executor.bench(sizes, inputs, chosen, warmup, iterations, seconds, launch_seconds);
     });
   }
 
@@ -147,7 +155,8 @@ struct Library {
                                      release,
                                      copy,
                                      run_sized,
-                                     profile};
+                                     profile,
+                                     bench_chosen};
     return &table;
   }
 };

@@ -1,0 +1,102 @@
+"""Choosing among candidates by what a whole run of the model takes, replayed as callers run it.
+
+Marks around a launch hide what it does to its neighbours: a kernel that leaves room on the multiprocessors lets the next one begin, and fetch its
+weights, before it has ended. So candidates that are about as fast by themselves take turns in the model.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aitc import runtime
+
+WORTH = 0.0008  # of a run: what saves less is noise
+SAMPLE_S = 0.02  # of replays for one figure
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """A problem's places in the model: the launches of each, by candidate, the default first. ``likely``: the candidates worth a try."""
+
+    key: str
+    places: tuple[tuple[int, ...], ...]
+    likely: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The candidate of each problem that was tried in the model, what it saves in all its places together; a run with the defaults and with these. In us."""
+
+    candidates: Mapping[str, int]
+    saved_us: Mapping[str, float]
+    before_us: float
+    after_us: float
+    interrupted: bool = False
+
+
+class _Runs:
+    """The latency of the model with one candidate in all places of each problem."""
+
+    def __init__(self, instance: runtime.Model, inputs: Sequence[np.ndarray], variants: Sequence[Variants]) -> None:
+        self.instance, self.inputs, self.variants = instance, inputs, variants
+        self.runs = 3
+        self.runs = max(3, min(200, int(SAMPLE_S / self.seconds({}))))
+
+    def seconds(self, picks: Mapping[str, int], times: int = 1) -> float:
+        chosen = [True] * len(self.instance.launches)
+        for v in self.variants:
+            for place in v.places:
+                for candidate, launch in enumerate(place):
+                    chosen[launch] = candidate == picks.get(v.key, 0)
+        return statistics.median(self.instance.bench(self.runs * times, 1, self.inputs, chosen))
+
+    def compare(self, picks: Mapping[str, int], other: Mapping[str, int]) -> float:
+        """What ``other`` saves of a run, as a part of it; looked at twice where it seems to be something."""
+        for times in (1, 3):
+            first, second = self.seconds(picks, times), self.seconds(other, times)
+            saved = 1 - 2 * second / (first + self.seconds(picks, times))
+            if saved < WORTH:
+                return 0.0
+        return saved
+
+
+def settle(
+    instance: runtime.Model, inputs: Sequence[np.ndarray], variants: Sequence[Variants], seconds: float, say: Callable[[int, str], None]
+) -> Settled:
+    """Tries each problem's likely candidates where the others are as chosen so far, those problems first that come first, and twice, since they depend on
+    each other; ends after ``seconds``, or when interrupted."""
+    begun = time.monotonic()
+    picks: dict[str, int] = {}
+    saved: dict[str, float] = {}
+    runs = _Runs(instance, inputs, variants)
+    before = runs.seconds(picks, 3)
+    interrupted = False
+    try:
+        for _ in range(2):
+            changed = False
+            for v in variants:
+                for candidate in v.likely:
+                    spent = time.monotonic() - begun
+                    if spent > seconds:
+                        raise TimeoutError
+                    now = picks.get(v.key, 0)
+                    if candidate == now:
+                        continue
+                    part = runs.compare(picks, {**picks, v.key: candidate})
+                    if part > 0:
+                        picks[v.key], changed = candidate, True
+                        saved[v.key] = saved.get(v.key, 0.0) + part * before * 1e6
+                    say(int(spent), f"a run {before * 1e6:.1f} us, saved {sum(saved.values()):.1f}")
+                picks.setdefault(v.key, 0)
+            if not changed:
+                break
+    except TimeoutError:
+        pass
+    except KeyboardInterrupt:
+        interrupted = True
+    return Settled(picks, saved, before * 1e6, runs.seconds(picks, 3) * 1e6, interrupted)
