@@ -39,7 +39,7 @@ class Settings:
         "", "AITC_ISA", "default of --isa: instruction sets of cpu code, comma-separated; without it avx2,avx512"
     )
     tuning: str = _setting(
-        "", "AITC_TUNING", "default of --tuning: measured configurations that win over the shipped ones"
+        "", "AITC_TUNING", "default of --tuning: measured configurations that win over the shipped ones; none: the machine model alone"
     )
     dump: str = _setting("", "AITC_DUMP", "default of --dump: a folder for the text of every stage")
     device: str = _setting("0", "AITC_DEVICE", "number of the GPU that verify and bench run on")

@@ -1,4 +1,4 @@
-"""aitc beside PyTorch on this machine's GPU: eager, its CUDA graph, torch.compile and its CUDA graph, in one run.
+"""aitc, with the tuning table and without, beside PyTorch on this machine's GPU: eager, its CUDA graph, torch.compile and its CUDA graph, in one run.
 
 `python -m bench.gpu --budget 540` measures the rows of `SUITE`, `--row bert_base,batch=8,seq=128` others. Models are
 exported here (extra [models]) and nothing is downloaded. Figures are written after every row, and aitc's before the slow
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from bench import measure, record
-from bench.product import compile_model, full_model
+from bench.product import Compiled, compile_model, full_model
 from bench.suite import HALF_EXPORTS, SUITE, has_all, key_of, parse_row
 from bench.torch_side import CONTENDERS, TorchSide, events
 from models import catalog
@@ -100,14 +100,21 @@ def bench_one(job: Job, budget: Budget, keep: Callable[[Mapping[str, object]], o
             notes[name] = f"{type(error).__name__}: {error}"[:500]
         click.echo(f"  {name}: {notes.get(name, 'ready')} after {time.monotonic() - start:.0f} s", err=True)
 
+    def compiled_to(name: str, *flags: str) -> Compiled:
+        folder = job.out / "-".join(map(str, (job.model, *dims.values(), job.precision, *([name] if name else []))))
+        flags = "--precision", job.precision, "--no-verify", *job.flags, *flags
+        return compile_model(path, folder, job.target, *flags, timeout=max(30.0, budget.left))
+
+    def untuned() -> measure.Sampler:
+        import aitc
+
+        network, arrays = aitc.load(compiled_to("untuned", "--tuning", "none").folder), list(feed.values())
+        return lambda calls: network.bench(iters=calls, inputs=arrays)
+
     def ours() -> measure.Sampler:
         import aitc
 
-        folder = job.out / "-".join(map(str, (job.model, *dims.values(), job.precision)))
-        limit = max(30.0, budget.left)
-        compiled = compile_model(
-            path, folder, job.target, "--precision", job.precision, "--no-verify", *job.flags, timeout=limit
-        )
+        compiled = compiled_to("")
         row["compile_s"] = round(compiled.seconds, 1)
         row.update(compiled.sizes())
         network = aitc.load(compiled.folder)
@@ -117,6 +124,7 @@ def bench_one(job: Job, budget: Budget, keep: Callable[[Mapping[str, object]], o
 
     row |= {"notes": notes, "difference": differences}
     attempt("aitc", ours)
+    attempt("aitc_untuned", untuned)
     keep(row | {"latency": measure.in_turns(samplers, job.calls)})
     for name in job.contenders:
         attempt(name, lambda name=name: events(side.call(name)))  # type: ignore[misc]

@@ -12,9 +12,10 @@ import click
 
 from bench.record import RESULTS
 
-COLOURS = {"aitc": "#d1495b"}
+COLOURS = {"aitc": "#d1495b", "aitc_untuned": "#e39aa4"}
 OTHERS = "#8d99ae"
 LABELS = {
+    "aitc_untuned": "aitc without its table",
     "eager": "PyTorch eager",
     "eager_graph": "eager, CUDA graph",
     "compile": "torch.compile",

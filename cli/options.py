@@ -122,7 +122,9 @@ model_flags = _apply(
         help="Branches of the model that a GPU may run side by side, where that pays; 1: none, for the least memory.",
     ),
     click.option(
-        "--tuning", type=click.Path(path_type=Path), help="Measured configurations that win over the shipped ones."
+        "--tuning",
+        type=click.Path(path_type=Path),
+        help="Measured configurations that win over the shipped ones; none: the machine model alone.",
     ),
 )
 

@@ -57,6 +57,8 @@ class AttentionTile:
         scores, probabilities, output = self.BN // 2, self.BN // 4, p.DV // 2
         needs = max(scores + 26, probabilities + output + 24) if self.single else scores + probabilities + output + 30
         room = smem_bytes // self.blocks - (1024 if self.blocks > 1 else 0)
+        if scores + 26 > 65536 // self.threads:  # a product's registers have to be there before groups hand theirs over
+            return False
         return self.smem_bytes(p.D, p.DV) <= room and needs + (16 if p.mask != "none" and self.groups == 1 else 0) <= budget
 
     def text(self, p: AttentionProblem) -> str:
@@ -80,10 +82,11 @@ def preferred(p: AttentionProblem, target: Target) -> str:
     if isinstance(p.keys, int) and keys <= 208 and not p.causal:
         BN = next(n for n in WIDTHS if n >= keys)
         if queries >= 1024:
-            return str(AttentionTile(BN, 3, 1, 1, True))
-        return str(AttentionTile(BN, 1, 1, 3 if BN <= 128 and D <= 64 and p.mask == "none" else 2, True))
+            return str(AttentionTile(BN, 3 if ceil(queries / 192) * hint(p.batch) * p.heads >= target.units else 2, 1, 1, True))
+        most = 3 if BN <= 128 and D <= 64 else 2
+        return str(AttentionTile(BN, 1, 1, min(most, ceil(tiles / target.units)), True))
     if 2 * tiles <= 3 * target.units:
-        return "g1n128s2b2" if D <= 64 else "g1n64s2b2"
+        return "g1n128s2b2" if D <= 64 and p.mask == "none" else "g1n128s2b1" if D <= 64 else "g1n64s2b2"
     if p.causal and D > 64:
         return "g2n176s2b1" if keys >= 4096 else "g2n128s2b1"
     return "g3n128s2b1" if D <= 64 else "g2n128s2b1" if D <= 96 else "g3n80s2b1" if D <= 128 else "g2n64s2b1"

@@ -169,10 +169,12 @@ class ConvSm90(ProductSm90):
         if all(in_rows(p) for p in problem.parts):
             return 1.0
         if isinstance(config, sm90.Sm90Split):
-            return 1.15 if config.BM == 64 else 1.0
+            return (1.05 if config.BN >= 128 else 1.15) if config.BM == 64 else 1.05 if config.BN <= 96 else 1.0
         if config.cluster_n > 1:  # gathered once and sent to two
             return 1.6 if config.BM == 64 else 1.2
-        return 1.35 if config.BM == 64 else 1.2 if config.BN <= 96 else 1.0
+        if config.BM == 64:  # wide tiles gather few pixels for each product
+            return 1.1 if config.BN >= 128 else 1.35
+        return 1.2 if config.BN <= 96 else 1.0
 
     def work(self, group: Group, storage: StorageOf) -> Work:
         assert group.anchor is not None

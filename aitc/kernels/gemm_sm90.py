@@ -12,7 +12,7 @@ from aitc.ir.packing import contiguous
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
 from aitc.kernels.functor import Parameters, StorageOf
-from aitc.kernels.group import Group
+from aitc.kernels.group import Group, heavy_epilogue
 from aitc.kernels.matmul import MatMulForm, MatMulProblem, matmul_form, problem_of
 from aitc.kernels.product_sm90 import Config, Operands, ProductSm90, Work, operand_reason, product_configs
 from aitc.kernels.sites import Matrix, constant_array, dense_result, described_by, staged_operand
@@ -23,12 +23,13 @@ from aitc.targets.target import Target
 class Sm90Problem(MatMulProblem):
     """``dense``: the results are one matrix that the copy engine can store; ``staged``: a matrix as large is read by the epilogue;
     ``moments``: those of the rows' parts are stored too, by a split or beside what the copy engine stores; ``merges``: the epilogue applies
-    statistics of its rows."""
+    statistics of its rows; ``heavy``: it computes an exponential or something as dear (``epilogue_class`` says so in the table's key)."""
 
     dense: bool = True
     staged: bool = False
     moments: bool = False
     merges: bool = False
+    heavy: bool = False
 
     def __str__(self) -> str:
         flags = (n for n in ("dense", "staged", "moments", "merges") if getattr(self, n))
@@ -104,7 +105,7 @@ class GemmSm90(ProductSm90):
         values = {f: getattr(base, f) for f in MatMulProblem.__dataclass_fields__}
         dense, staged = dense_output(group, form, storage), residual(group, form, storage)
         moments, merges = described_by(group)[0] is not None, any(n.op.name == "MergedMoments" for n in group.nodes)
-        return Sm90Problem(**values, dense=dense is not None, staged=staged is not None, moments=moments, merges=merges)
+        return Sm90Problem(**values, dense=dense is not None, staged=staged is not None, moments=moments, merges=merges, heavy=heavy_epilogue(group))
 
     def configs(self, problem: Sm90Problem, target: Target) -> Sequence[Config]:
         columns = problem.constant or problem.b == "K"  # of B, contiguous along K
@@ -127,6 +128,11 @@ class GemmSm90(ProductSm90):
         size = sm90.elem_bytes(problem.dtype)
         traffic = float(size * (batch * M * K + shared * K * N + batch * M * N))
         return sm90.Extent(batch, M, N, -(-K * size // sm90.BLOCK_BYTES), traffic, problem.constant)
+
+    def slowness(self, problem: Sm90Problem, config: Config) -> float:
+        """The other group's products hide stores, but not all of a dear epilogue; the widest tiles have no registers left for it."""
+        wide = isinstance(config, sm90.Sm90Tile) and config.ping_pong and (config.BN > 128 or config.BN % 64 != 0)
+        return 1.15 if problem.heavy and wide else 1.0
 
     def work(self, group: Group, storage: StorageOf) -> Work:
         assert group.anchor is not None

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aitc.errors import Loc
+from aitc.ir.dim import hint, product
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import is_view
+
+HEAVY_FLOPS = 8
+"""An operation that counts as so many, or more, is worth telling apart in an epilogue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,27 @@ def make_group(nodes: list[Node], anchor: Node | None, needed: set[int]) -> Grou
             outputs.update((id(o), o) for o in n.outputs if escapes(o))
     locs = dict.fromkeys(loc for n in nodes for loc in n.locs)
     return Group(tuple(nodes), anchor, tuple(inputs.values()), tuple(outputs.values()), tuple(locs))
+
+
+def behind_anchor(group: Group) -> list[Node]:
+    """The nodes that read, by whatever way, what the anchor computes; views too."""
+    assert group.anchor is not None
+    reached: set[Value] = set(group.anchor.outputs)
+    found = []
+    for n in group.nodes:
+        if n is not group.anchor and any(v in reached for v in n.inputs if v is not None):
+            reached |= set(n.outputs)
+            found.append(n)
+    return found
+
+
+def heavy_epilogue(group: Group) -> bool:
+    """Whether one of the operations behind the anchor is as dear as an exponential."""
+
+    def flops(n: Node) -> int:
+        return hint(n.op.flops([v.type for v in n.inputs if v is not None], n.attrs)) if n.op.flops else 0
+
+    return any(flops(n) >= HEAVY_FLOPS * hint(product(n.output.shape)) for n in behind_anchor(group) if not is_view(n))
 
 
 def side_by_side(groups: Sequence[Group]) -> Group:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aitc.ir.cpp import c_expr
-from aitc.ir.dim import Dim, Symbol, as_symbol, bounds, product, symbols, upper
+from aitc.ir.dim import Dim, Symbol, as_symbol, bounds, min_, product, symbols, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, flatten, source_index, target_index, unflatten
 from aitc.ir.op import Kind
@@ -341,10 +341,17 @@ def widths(values: Sequence[Value], target: Target) -> list[int]:
     return [w for w in (32, 16, 8, 4, 2) if w <= widest] + [1]
 
 
-def nbytes(values: Sequence[Value]) -> Dim:
+def nbytes(group: Group) -> Dim:
+    """What ``group`` reads and writes, each element once; of a table that it gathers from alone no more than comes out."""
+    inside = set(group.nodes)
     total: Dim = 0
-    for v in values:
-        total = total + product(v.shape) * v.type.dtype.bytes
+    for v in (*group.inputs, *group.outputs):
+        readers = [n for n in v.users if n in inside]
+        count = product(v.shape)
+        if readers and all(n.op.name == "Gather" and n.inputs[0] is v for n in readers):
+            for n in readers:
+                count = min_(count, product(n.output.shape) * len(readers))
+        total = total + count * v.type.dtype.bytes
     return total
 
 

@@ -62,7 +62,7 @@ class Map(k.Kernel):
         )
         if indices is None:
             return k.No("the outputs are not computed at one place each")
-        return MapProblem(product(out.shape), k.nbytes([*group.inputs, *group.outputs]))
+        return MapProblem(product(out.shape), k.nbytes(group))
 
     def configs(self, problem: MapProblem, target: Target) -> Sequence[MapConfig]:
         return (MapConfig(),)

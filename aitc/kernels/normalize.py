@@ -47,7 +47,7 @@ class Normalize(RowKernel):
             form.rows,
             form.K,
             form.contiguous,
-            k.nbytes([*group.inputs, *group.outputs]),
+            k.nbytes(group),
         )
 
     def functors(

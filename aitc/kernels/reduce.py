@@ -58,7 +58,7 @@ class Reduce(RowKernel):
             form.rows,
             form.K,
             form.contiguous,
-            k.nbytes([*group.inputs, *group.outputs]),
+            k.nbytes(group),
         )
 
     def functors(

@@ -11,13 +11,12 @@ from aitc.ir.dim import Sum, Symbol, hint, product, symbols
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import is_view
 from aitc.kernels.functor import StorageOf
-from aitc.kernels.group import Group, make_group
+from aitc.kernels.group import Group, behind_anchor, heavy_epilogue, make_group
 from aitc.kernels.kernel import Kernel, No, kernels_for
 from aitc.targets.target import Target
 
 Table = Mapping[str, str]  # key of a problem -> name of the configuration
 
-HEAVY_FLOPS = 8  # an operation that counts as so many, or more, is worth telling apart in an epilogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +74,21 @@ def epilogue_class(group: Group) -> str:
     anchor = group.anchor
     if anchor is None:
         return ""
-    behind: set[Value] = set(anchor.outputs)
-    tail, head = [], 0
-    for n in group.nodes:
-        if n is anchor:
-            continue
-        after = any(v in behind for v in n.inputs if v is not None)
-        if after:
-            behind |= set(n.outputs)
-        if not is_view(n):
-            tail += [n] if after else []
-            head += not after
+    after = behind_anchor(group)
+    behind: set[Value] = {*anchor.outputs, *(v for n in after for v in n.outputs)}
+    tail = [n for n in after if not is_view(n)]
+    head = sum(n is not anchor and n not in after and not is_view(n) for n in group.nodes)
     elems = hint(product(anchor.output.shape))
     read = {id(v): v for n in tail for v in n.inputs if v is not None and v not in behind}
     full = sum(hint(product(v.shape)) * 2 > elems for v in read.values())
-    heavy = any(_flops(n) >= HEAVY_FLOPS * hint(product(n.output.shape)) for n in tail)
     parts = [f"head {head}"] if head else []
     if tail:
         counts = [f"{n}{kind}" for n, kind in ((full, "t"), (len(read) - full, "v")) if n]
-        parts.append(" ".join([f"tail {len(tail)}", *counts, *(["exp"] if heavy else [])]))
+        parts.append(" ".join([f"tail {len(tail)}", *counts, *(["exp"] if heavy_epilogue(group) else [])]))
     stored = Counter(str(v.type.dtype) for v in group.outputs)
     if list(stored.elements()) != [str(anchor.output.type.dtype)]:
         parts.append("-> " + " ".join(f"{n if n > 1 else ''}{t}" for t, n in sorted(stored.items())))
     return " ".join(parts)
-
-
-def _flops(node: Node) -> int:
-    return hint(node.op.flops([v.type for v in node.inputs if v is not None], node.attrs)) if node.op.flops else 0
 
 
 def choose(kernel: Kernel, group: Group, storage: StorageOf, target: Target, table: Table | None = None) -> Choice | No:

@@ -22,6 +22,9 @@ from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.schedule.select import Table
 from aitc.targets.target import Target
 
+NONE = Path("none")
+"""In the place of a table: the machine model alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -39,10 +42,12 @@ class Entry:
 
 
 def load_table(target: Target, file: Path | None, cache: Path) -> Table:
-    """All that is known for ``target``: what ships, ``cache``/tuning/<target>.json over it, ``file`` over both.
+    """All that is known for ``target``: what ships, ``cache``/tuning/<target>.json over it, ``file`` over both; nothing if ``file`` is ``none``.
 
     Raises AitcError (IO) if ``file`` cannot be read, and (USAGE) if it, or a file of the cache, is no table.
     """
+    if file == NONE:
+        return {}
     own = own_table(target, cache)
     paths = [p for p in (shipped_table(target), own) if p.is_file()] + ([file] if file is not None else [])
     return {e.problem: e.config for path in paths for e in read_table(path)}

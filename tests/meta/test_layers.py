@@ -26,11 +26,11 @@ LAYERS = (
     ("verify",),
     ("progress", "report", "describe"),
     ("pipeline",),
-    ("profile", "tune"),
+    ("profile", "latency", "tune"),
     ("field_report",),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
-WITHIN = {("report", "progress"), ("describe", "progress"), ("describe", "report"), ("tune", "profile")}  # (who, whom) in one row
+WITHIN = {("report", "progress"), ("describe", "progress"), ("describe", "report"), ("tune", "profile"), ("tune", "latency")}  # (who, whom) in one row
 
 DOORS = {
     "onnx": ("importer/", "verify/reference.py"),

@@ -20,9 +20,11 @@ def problem(batch: int, heads: int, queries: int, keys: int, D: int, causal: boo
     ("p", "best"),
     [
         (problem(32, 12, 128, 128, 64), "g1n128s1b3_one"),
-        (problem(32, 12, 128, 128, 64, mask="add"), "g1n128s1b2_one"),
+        (problem(32, 12, 128, 128, 64, mask="add"), "g1n128s1b3_one"),
         (problem(32, 12, 197, 197, 64), "g1n208s1b2_one"),
         (problem(1, 12, 384, 384, 64), "g1n128s2b2"),
+        (problem(1, 12, 384, 384, 64, mask="add"), "g1n128s2b1"),
+        (problem(1, 12, 197, 197, 64), "g1n208s1b1_one"),
         (problem(32, 12, 384, 384, 64, mask="add"), "g3n128s2b1"),
         (problem(2, 8, 1024, 1024, 80), "g2n128s2b1"),
         (problem(2, 8, 4096, 77, 40), "g3n80s1b1_one"),
@@ -67,3 +69,4 @@ def test_scores_of_a_whole_row_leave_room_for_addresses() -> None:
     p = problem(32, 12, 197, 197, 64)
     assert not AttentionTile(208, 1, 1, 3, True).fits(p, H200.smem_bytes)
     assert AttentionTile(208, 1, 1, 2, True).fits(p, H200.smem_bytes)
+    assert not AttentionTile(208, 3, 1, 1, True).fits(p, H200.smem_bytes)  # of 512 threads, before two groups give theirs to the others

@@ -21,6 +21,7 @@ def test_the_users_file_wins_over_the_cache(tmp_path: Path) -> None:
     assert load_table(CPU, None, tmp_path / "cache")["k a"] == "one"
     table = load_table(CPU, mine, tmp_path / "cache")
     assert table["k a"] == "three" and table["k b"] == "two"
+    assert load_table(CPU, Path("none"), tmp_path / "cache") == {}
 
 
 def test_text_is_sorted_and_keeps_the_fastest() -> None:
