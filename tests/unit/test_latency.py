@@ -52,6 +52,6 @@ def test_what_is_hardly_faster_does_not_replace_the_default() -> None:
 
 
 def test_stopped_keeps_what_is_settled() -> None:
-    found = choose(Known(lambda names: 1e-3 * (0.9 if "a2" in names else 1.0), stop_after=8))
+    found = choose(Known(lambda names: 1e-3 * (0.9 if "a2" in names else 1.0), stop_after=18))
     assert found.interrupted and found.candidates == {"a": 2}
     assert choose(Known(lambda names: 1e-3), seconds=-1).candidates == {}
