@@ -51,7 +51,7 @@ def bench_one(name: str, calls: int, threads: int, out: Path) -> dict[str, objec
         measure.own_process(aitc_call, compiled.folder, feed) as (ours, aitc_sampler),
         measure.own_process(onnxruntime_call, path, feed, threads) as (theirs, onnxruntime_sampler),
     ):
-        figures = measure.in_turns({"aitc": aitc_sampler, "onnxruntime": onnxruntime_sampler}, calls, rounds=10)
+        figures = measure.in_turns({"aitc": aitc_sampler, "onnxruntime": onnxruntime_sampler}, calls, rounds=10, rest=0.1)
     difference = max(float(np.abs(a - b).max() / max(1e-6, float(np.abs(b).max()))) for a, b in zip(ours, theirs))
     ratio, least = (figures["aitc"][key] / figures["onnxruntime"][key] for key in ("median_ms", "min_ms"))
     return {

@@ -40,14 +40,16 @@ def wall(call: Callable[[], object]) -> Sampler:
     return sample
 
 
-def in_turns(contenders: Mapping[str, Sampler], calls: int, rounds: int = 5) -> dict[str, dict[str, float]]:
+def in_turns(contenders: Mapping[str, Sampler], calls: int, rounds: int = 5, rest: float = 0.0) -> dict[str, dict[str, float]]:
     """Summaries by name. Each round gives every contender calls/rounds calls, so that a clock or a neighbour that
-    changes on the way hits all of them; the first round warms up and is thrown away."""
+    changes on the way hits all of them; the first round warms up and is thrown away. ``rest``: seconds before each turn, for
+    threads of the contender before that go on spinning after its last call; a call that is not counted follows."""
     each = max(1, calls // rounds)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name, sample in contenders.items():
-            taken = sample(each)
+            time.sleep(rest)
+            taken = sample(each + 1)[1:] if rest else sample(each)
             if turn:
                 seconds[name] += taken
     return {name: summary(taken) for name, taken in seconds.items()}
@@ -66,8 +68,7 @@ def own_process(
     make: Callable[..., Callable[[], object]], *arguments: object
 ) -> Iterator[tuple[Any, Sampler]]:
     """What the callable of ``make(*arguments)`` returns, and samples of it: made and called in a process of its own, so
-    that the threads of one contender, which go on spinning for a while after a call, do not take the cores from the
-    next. EOFError if that process fails; its traceback is on stderr."""
+    that the threads of one contender are no other's. EOFError if that process fails; its traceback is on stderr."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, make, arguments), daemon=True)

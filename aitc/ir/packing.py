@@ -18,3 +18,15 @@ def contiguous(array: np.ndarray, more: int = 0) -> np.ndarray:
         made[..., start:stop] = array[..., start:stop]
     made[..., width:] = 0
     return made
+
+
+def by_tap(filters: np.ndarray, rows: int) -> np.ndarray:
+    """``filters`` (K, C, taps) as (rows, taps, C), the rows behind K zero; as they lie where nothing has to move."""
+    K, C, taps = filters.shape
+    if taps == 1 and rows == K and filters.flags.c_contiguous:
+        return filters.reshape(K, 1, C)
+    made = np.empty((rows, taps, C), filters.dtype)
+    bits = np.dtype(f"u{filters.itemsize}")  # whole elements: half precision is moved number by number otherwise
+    made.view(bits)[:K] = filters.view(bits).transpose(0, 2, 1)
+    made[K:] = 0
+    return made

@@ -9,6 +9,7 @@ import numpy as np
 
 from aitc.ir.dim import Dim, divisor, hint, mul, product
 from aitc.ir.index import unflatten
+from aitc.ir.packing import by_tap
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
@@ -222,8 +223,7 @@ class ConvSm90(ProductSm90):
         weights = parameters.pointer(root, const=True)
         slice_a, slice_b = config.slices
         rows = max(p.K, config.BN)  # few filters, then zeros: what lies outside of a map costs the copy engine more than what is there
-        packed = np.zeros((rows, taps, p.C), array.dtype)
-        packed[: p.K] = array.reshape(p.K, p.C, taps).transpose(0, 2, 1)
+        packed = by_tap(array.reshape(p.K, p.C, taps), rows)
         stride = pixel_stride(form) if in_rows(p) else None
         size, c_type = root.type.dtype.bytes, root.type.dtype.c
         depth, tf32 = sm90.BLOCK_BYTES // size, size == 4

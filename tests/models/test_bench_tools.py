@@ -19,7 +19,7 @@ def test_summary_orders_samples() -> None:
     assert figures == {"median_ms": 3.0, "p10_ms": 1.0, "p90_ms": 10.0, "min_ms": 1.0, "samples": 5}
 
 
-def test_contenders_take_turns_and_the_first_round_is_dropped() -> None:
+def test_contenders_take_turns_and_the_first_round_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
     def contender(name: str) -> measure.Sampler:
@@ -32,6 +32,9 @@ def test_contenders_take_turns_and_the_first_round_is_dropped() -> None:
     figures = measure.in_turns({"a": contender("a"), "b": contender("b")}, calls=6, rounds=3)
     assert order == ["a", "b"] * 4
     assert figures["a"]["samples"] == 6 and figures["a"]["min_ms"] == 2000.0
+    rests: list[float] = []
+    monkeypatch.setattr(measure.time, "sleep", rests.append)
+    assert measure.in_turns({"a": contender("a")}, calls=6, rounds=3, rest=0.5)["a"]["samples"] == 6 and rests == [0.5] * 4
 
 
 @pytest.mark.parametrize(("power", "expected"), [(1, 1.0), (2, 2.0)])
