@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,12 +32,12 @@ class Variants:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The candidate of each problem that was tried in the model, what it saves in all its places together; a run with the defaults and with these. In us."""
+    """The candidate of each problem that was tried in the model, and what it saves of a run in all its places together. ``runs_us``: a run with the
+    defaults and one with these; None if interrupted before both were measured. In us."""
 
     candidates: Mapping[str, int]
     saved_us: Mapping[str, float]
-    before_us: float
-    after_us: float
+    runs_us: tuple[float, float] | None
     interrupted: bool = False
 
 
@@ -47,7 +47,7 @@ class _Runs:
     def __init__(self, instance: runtime.Model, inputs: Sequence[np.ndarray], variants: Sequence[Variants]) -> None:
         self.instance, self.inputs, self.variants = instance, inputs, variants
         self.runs = 3
-        self.runs = max(3, min(200, int(SAMPLE_S / self.seconds({}))))
+        self.runs = max(3, min(200, int(SAMPLE_S / max(self.seconds({}), 1e-9))))
 
     def seconds(self, picks: Mapping[str, int], times: int = 1) -> float:
         chosen = [True] * len(self.instance.launches)
@@ -76,34 +76,36 @@ def settle(
     instance: runtime.Model, inputs: Sequence[np.ndarray], variants: Sequence[Variants], seconds: float, say: Callable[[int, str], None]
 ) -> Settled:
     """Tries each problem's likely candidates where the others are as chosen so far, those problems first that come first, and twice, since they depend on
-    each other; ends after ``seconds``, or when interrupted."""
+    each other; ends after ``seconds``, or when interrupted, at whatever point."""
     begun = time.monotonic()
     picks: dict[str, int] = {}
     saved: dict[str, float] = {}
-    runs = _Runs(instance, inputs, variants)
-    before = runs.seconds(picks, 3)
-    interrupted = False
     try:
-        for _ in range(2):
-            changed = False
-            for v in variants:
-                for candidate in v.likely:
-                    spent = time.monotonic() - begun
-                    if spent > seconds:
-                        raise TimeoutError
-                    now = picks.get(v.key, 0)
-                    if candidate == now:
-                        continue
-                    part = runs.compare(picks, {**picks, v.key: candidate})
-                    if part > 0:
-                        picks[v.key], changed = candidate, True
-                        saved[v.key] = saved.get(v.key, 0.0) + part * before * 1e6
-                    say(int(spent), f"a run {before * 1e6:.1f} us, saved {sum(saved.values()):.1f}")
-                picks.setdefault(v.key, 0)
-            if not changed:
+        runs = _Runs(instance, inputs, variants)
+        now = before = runs.seconds(picks, 3) * 1e6
+        for v, candidate in _turns(variants, picks):
+            spent = time.monotonic() - begun
+            if spent > seconds:
                 break
-    except TimeoutError:
-        pass
+            part = runs.compare(picks, {**picks, v.key: candidate})
+            if part > 0:  # of a run as chosen so far, not of one with the defaults
+                picks[v.key] = candidate
+                saved[v.key] = saved.get(v.key, 0.0) + part * now
+                now -= part * now
+                if candidate == 0:
+                    del saved[v.key]
+            say(int(spent), f"a run {before:.1f} us, saved {sum(saved.values()):.1f}")
+        return Settled(picks, saved, (before, runs.seconds(picks, 3) * 1e6))
     except KeyboardInterrupt:
-        interrupted = True
-    return Settled(picks, saved, before * 1e6, runs.seconds(picks, 3) * 1e6, interrupted)
+        return Settled(picks, saved, None, interrupted=True)
+
+
+def _turns(variants: Sequence[Variants], picks: dict[str, int]) -> Iterator[tuple[Variants, int]]:
+    """What to try next, twice over all of them, or once if nothing changed. A problem that has been through has a pick, its default at the least."""
+    for _ in range(2):
+        old = dict(picks)
+        for v in variants:
+            yield from ((v, candidate) for candidate in v.likely if candidate != picks.get(v.key, 0))
+            picks.setdefault(v.key, 0)
+        if all(old.get(key, 0) == candidate for key, candidate in picks.items()):
+            break

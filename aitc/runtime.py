@@ -151,8 +151,11 @@ class Model:
             raise AitcError(Diagnostic("R01", f"{library} is not a compiled model: {e}"), Exit.IO) from e
         entry.restype = POINTER(abi.Model)
         self._table = entry().contents
-        if self._table.abi_version != abi.ABI_VERSION or self._table.size < ctypes.sizeof(abi.Model):
-            message = f"{library} has ABI version {self._table.abi_version}, this aitc speaks {abi.ABI_VERSION}"
+        version, size = self._table.abi_version, self._table.size
+        if version != abi.ABI_VERSION or size < ctypes.sizeof(abi.Model):
+            message = f"{library} has ABI version {version}, this aitc speaks {abi.ABI_VERSION}"
+            if version == abi.ABI_VERSION:
+                message = f"{library} was made by an older aitc: it lacks functions that this one calls"
             raise AitcError(Diagnostic("R01", message, help="compile the model again"), Exit.IO)
         t = self._table
         self.path = library

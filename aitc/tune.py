@@ -29,7 +29,7 @@ from aitc.schedule.check import check_plan
 from aitc.schedule.plan import Plan
 from aitc.schedule.schedule import schedule_with
 from aitc.schedule.select import Candidates, Choice
-from aitc.schedule.table import Entry, load_table, merge_into, own_table, read_table, shipped_table
+from aitc.schedule.table import Entry, load_table, merge_into, own_table, read_table, require_place, shipped_table
 from aitc.settings import Settings
 from aitc.targets.machine import cpu_isa, devices
 from aitc.targets.target import Target, find_target
@@ -69,13 +69,15 @@ class Problem:
     scores: Mapping[str, float]
     settled: str | None = None  # what whole runs chose, where they did
     saved_us: float = 0.0  # of a run by that, in all places of the problem
+    beaten: frozenset[str] = frozenset()  # measured in earlier runs alone, which chose another
 
     @property
     def best(self) -> str:
-        """What whole runs chose; without them the fastest, or the default where nothing is clearly faster."""
+        """What whole runs chose; without them the fastest, or the default where nothing is clearly faster. What an earlier run left does not
+        come back: that may have been for what whole runs said."""
         if self.settled is not None:
             return self.settled
-        fastest = min(self.times, key=lambda c: (self.times[c], c))
+        fastest = min(self.times.keys() - self.beaten, key=lambda c: (self.times[c], c))
         return fastest if self.times[fastest] < WORTH * self.times[self.default] else self.default
 
     @property
@@ -106,7 +108,7 @@ class Tuned:
     interrupted: bool = False
     table: Path | None = None  # where they were put
     keys: tuple[str, ...] = ()  # of all problems of the model
-    runs_us: tuple[float, float] | None = None  # a whole run with the defaults, and with what was chosen in the measured places
+    runs_us: tuple[float, float] | None = None  # a whole run with the defaults, and with what whole runs chose in the measured places
 
     @property
     def default_us(self) -> float:
@@ -158,8 +160,10 @@ def tune(
     cache = Settings.read().cache_dir
     place = how.table or (None if options.emulate else own_table(target, cache))
     known: dict[str, Entry] = {}
-    if place is not None and place.is_file() and not how.again:
-        known = {e.problem: e for e in read_table(place)}
+    if place is not None:
+        require_place(place)
+        old = read_table(place) if place.exists() else []  # with ``again``, too: better no table now than after the measuring
+        known = {} if how.again else {e.problem: e for e in old}
     table = load_table(target, options.tuning, cache) if how.use_table else {}
     if options.emulate is False and target.api == "cpu" and not options.isas and not Settings.read().isa:
         options = replace(options, isas=(cpu_isa(),))
@@ -167,7 +171,7 @@ def tune(
     result = compile(model, options, progress)
     assert result.graph is not None and result.facts is not None
     places = PLACES if target.gpu else 2
-    select = Candidates(table, how.most, places, known=lambda key: known[key].times if key in known else ())
+    select = Candidates(table, how.most, places, known=lambda key: (known[key].config, *known[key].tried) if key in known else ())
     plan, choices = schedule_with(result.graph, result.targets[0], result.facts, select)
     before = sum(key in known for key in select.counts)
     if all(len(s) == 1 for s in select.slots):
@@ -234,6 +238,7 @@ def _build_and_measure(
         mark = _mark_us(instance, inputs)
         for slot in slots:
             slot.mark_us = mark
+        left = 0.0
         try:
             while any(s.alive for s in slots) and (passes < most or time.monotonic() - begun < until):
                 _pass(instance, inputs, slots, passes)
@@ -241,11 +246,12 @@ def _build_and_measure(
                 _drop(slots)
                 seconds = time.monotonic() - begun
                 progress.step(int(seconds), int(how.seconds), _gained(_problems(slots, select, known)))
+            left = how.seconds - (time.monotonic() - begun)
         except KeyboardInterrupt:
             interrupted = True
-        left = how.seconds - (time.monotonic() - begun)
-        if gpu and left > 0 and not interrupted:
-            settled = settle(instance, inputs, _variants(_problems(slots, select, known), slots), left, lambda s, what: progress.step(s, int(left), what))
+        variants = _variants(_problems(slots, select, known), slots) if gpu and left > 0 else []
+        if variants:
+            settled = settle(instance, inputs, variants, left, lambda s, what: progress.step(s, int(left), what))
             interrupted = settled.interrupted
         device = instance.device_name
     problems = _problems(slots, select, known, settled=settled)
@@ -253,7 +259,7 @@ def _build_and_measure(
     seconds = time.monotonic() - begun
     if not interrupted:
         progress.end("measure", seconds, f"{passes} passes; {_gained(problems)}")
-    runs_us = (settled.before_us, settled.after_us) if settled else None
+    runs_us = settled.runs_us if settled else None
     return Tuned(find_target(plan.targets[0]), device, problems, others, 0, passes, seconds, interrupted, runs_us=runs_us)
 
 
@@ -293,15 +299,18 @@ def _pass(instance: runtime.Model, inputs: Sequence[np.ndarray], slots: Sequence
     for span in instance.profile(RUNS, 1, inputs, chosen):
         seconds[span.launch, span.run] += span.end - span.begin
     for (launch, _), sample in seconds.items():
-        if launch in taken:  # a loop's launch may not have run
+        if launch in taken:
             taken[launch].append(sample)
+    for slot in slots:
+        if not any(slot.samples):  # of a branch or a loop that these inputs do not take: it would not run in later passes either
+            slot.alive = []
 
 
 def _drop(slots: Sequence[_Slot]) -> None:
     for slot in slots:
         rounds = [len(slot.samples[i]) // RUNS for i in slot.alive]
-        if rounds and min(rounds) == max(rounds):
-            slot.drop(SLOWER[min(rounds[0], len(SLOWER)) - 1] if rounds[0] else float("inf"))
+        if rounds and min(rounds) == max(rounds) > 0:
+            slot.drop(SLOWER[min(rounds[0], len(SLOWER)) - 1])
             if rounds[0] * RUNS >= SAMPLES:
                 slot.alive = []
 
@@ -330,7 +339,8 @@ def _problems(
             chosen = str(first[settled.candidates[key]].config)
             saved = settled.saved_us.get(key, 0.0) * select.counts[key] / sum(len(s.choices) > 1 for s in places)
         every = {**{c: us * scale for c, us in old.items()}, **times}
-        problems.append(Problem(key, first[0].kernel, select.counts[key], default, every, scores, chosen, saved))
+        beaten = frozenset(old.keys() - times.keys() - {known[key].config}) if old else frozenset()
+        problems.append(Problem(key, first[0].kernel, select.counts[key], default, every, scores, chosen, saved, beaten))
     return tuple(sorted(problems, key=lambda p: (-p.gained_us, p.key)))
 
 

@@ -1,7 +1,8 @@
 """How well the cost model predicts: `score_us` beside measured times, of the configurations it chooses and of all candidates.
 
 `python -m bench.score` measures on this machine's processor; `--target h200 --precision fp16` on a GPU. Times come from `aitc tune`,
-which measures every candidate in the model; nothing is put into a table. Needs the extra [models] to export the networks once, or `--file`.
+which measures every candidate in the model; nothing is put into a table but that of `--table`. Needs the extra [models] to export the networks
+once, or `--file`.
 """
 
 from __future__ import annotations

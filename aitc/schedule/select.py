@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -134,11 +134,11 @@ class Candidates:
 
     ``slots`` are the groups in the order of selection: each has the choices that were given, the one that a compile would take
     first; ``counts`` says how many groups have a problem. ``most``: so many configurations of a problem, the best by
-    ``score_us``. ``known``: those of a problem that need not be measured any more.
+    ``score_us``. ``known``: those of a problem that need not be measured any more, the best first; where others are to be measured, so is that one beside them.
     """
 
     def __init__(
-        self, table: Table | None, most: int, places: int = 2, known: Callable[[str], Collection[str]] = lambda key: ()
+        self, table: Table | None, most: int, places: int = 2, known: Callable[[str], Sequence[str]] = lambda key: ()
     ):
         self.table, self.most, self.places, self.known = table, most, places, known
         self.slots: list[tuple[Choice, ...]] = []
@@ -149,10 +149,13 @@ class Candidates:
         if isinstance(default, No):
             return default
         problem, key = default.problem, default.key
-        done = {str(default.config), *self.known(key)}
-        scored = sorted((kernel.score_us(problem, c, target), n) for n, c in enumerate(kernel.configs(problem, target)))
-        likely = [(us, kernel.configs(problem, target)[n]) for us, n in scored[: self.most]]
-        wanted = [Choice(kernel.name, problem, c, "candidate", us, key) for us, c in likely if str(c) not in done]
+        known, configs = self.known(key), kernel.configs(problem, target)
+        scored = sorted((kernel.score_us(problem, c, target), n) for n, c in enumerate(configs))
+        names = [str(configs[n]) for _, n in scored[: self.most]]
+        missing = {*names} - {str(default.config), *known}
+        if missing:
+            missing |= {*known[:1]} - {str(default.config)}
+        wanted = [Choice(kernel.name, problem, configs[n], "candidate", us, key) for us, n in scored if str(configs[n]) in missing]
         self.counts[key] += 1
         self.slots.append((default, *(wanted if self.counts[key] <= self.places else ())))
         return self.slots[-1]

@@ -10,6 +10,7 @@ over what ships. An entry whose configuration is gone is passed over, and the co
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -104,6 +105,22 @@ def to_text(entries: Iterable[Entry]) -> str:
     return "".join(lines)
 
 
+def require_place(path: Path) -> None:
+    """Raises AitcError (IO) if a table cannot be written to ``path``, for those who measure first. Nothing is left there."""
+    folder = next(p for p in path.absolute().parents if p.exists())
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: Path, error: OSError) -> AitcError:
+    return AitcError(Diagnostic("S03", f"cannot write the tuning table {path}: {error.strerror}"), Exit.IO)
+
+
 def merge_into(path: Path, entries: Iterable[Entry]) -> None:
     """Puts ``entries`` into the table at ``path``, in place of those for the same problems. All of it or nothing is written.
 
@@ -124,4 +141,4 @@ def merge_into(path: Path, entries: Iterable[Entry]) -> None:
                 os.unlink(part)
             raise
     except OSError as error:
-        raise AitcError(Diagnostic("S03", f"cannot write the tuning table {path}: {error.strerror}"), Exit.IO) from None
+        raise _cannot_write(path, error) from None

@@ -137,7 +137,7 @@ def lines(tuned: Tuned, promoted: Path | None) -> list[str]:
             f"gained {tuned.gained_us:.1f} of {tuned.default_us:.1f} us ({gained:.1%})"
         )
         if tuned.runs_us:
-            rows.append(f"a run took {tuned.runs_us[0]:.1f} us, with what was chosen in the measured places {tuned.runs_us[1]:.1f} us")
+            rows.append(f"a run took {tuned.runs_us[0]:.1f} us, with what whole runs chose in the measured places {tuned.runs_us[1]:.1f} us")
         rows.append(f"kept in {tuned.table}" if tuned.table else "emulated: kept nowhere")
     else:
         rows.append("nothing to measure" + (f": {tuned.before} problems were measured before (--again)" if tuned.before else ""))

@@ -211,6 +211,17 @@ def test_no_model_there(out: Path, tmp_path: Path) -> None:
         aitc.load(out / "libhand.so", device=1)
 
 
+def test_a_library_of_an_older_aitc(tmp_path: Path) -> None:
+    """Its table of functions is shorter; or it counts otherwise."""
+    for version, size, text in ((1, ctypes.sizeof(abi.Model) - 8, "made by an older aitc"), (7, 4096, "ABI version 7, this aitc speaks 1")):
+        source = f"static const unsigned t[64] = {{{version}, {size}}}; const void* aitc_model_v1(void) {{ return t; }}"
+        library = tmp_path / f"libold{version}.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=source, text=True, check=True)
+        with pytest.raises(AitcError, match=text) as e:
+            aitc.load(library)
+        assert e.value.exit_code is Exit.IO and e.value.diagnostics[0].help == "compile the model again"
+
+
 def test_dlpack_of_other_frameworks(model: aitc.runtime.Model) -> None:
     class Foreign:
         """An array that speaks DLPack and nothing else."""

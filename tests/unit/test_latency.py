@@ -42,8 +42,15 @@ def test_the_fastest_together_not_each_by_itself() -> None:
 
     found = choose(Known(seconds))
     assert found.candidates == {"a": 1, "b": 1} and not found.interrupted
-    assert found.before_us == pytest.approx(1000) and found.after_us == pytest.approx(950 * 0.97)
-    assert found.saved_us["a"] == pytest.approx(50) and found.saved_us["b"] == pytest.approx(30)
+    assert found.runs_us == pytest.approx((1000, 950 * 0.97))
+    assert found.saved_us["a"] == pytest.approx(50) and found.saved_us["b"] == pytest.approx(950 * 0.03)  # what two runs differ by, together
+
+
+def test_what_goes_back_to_the_default_saves_nothing() -> None:
+    """a1 is faster beside b0 alone, and b1 beside a1 so much that it stays; then a0 is the fastest."""
+    us = {("a0", "b0"): 1000, ("a1", "b0"): 900, ("a1", "b1"): 800, ("a0", "b1"): 700}
+    found = choose(Known(lambda names: 1e-6 * us.get(names[1:3], 2000)))
+    assert found.candidates == {"a": 0, "b": 1} and set(found.saved_us) == {"b"} and found.runs_us == pytest.approx((1000, 700))
 
 
 def test_what_is_hardly_faster_does_not_replace_the_default() -> None:
@@ -53,5 +60,15 @@ def test_what_is_hardly_faster_does_not_replace_the_default() -> None:
 
 def test_stopped_keeps_what_is_settled() -> None:
     found = choose(Known(lambda names: 1e-3 * (0.9 if "a2" in names else 1.0), stop_after=18))
-    assert found.interrupted and found.candidates == {"a": 2}
+    assert found.interrupted and found.candidates == {"a": 2} and found.runs_us is None
+
+
+def test_stopped_anywhere() -> None:
+    """Before the first run, between two, in the last ones: what is known is returned."""
+    found = [choose(Known(lambda names: 1e-3 * (0.9 if "a2" in names else 1.0), stop_after)) for stop_after in range(70)]
+    assert found[0].interrupted and not found[-1].interrupted
+    assert all(f.interrupted == (f.runs_us is None) and f.candidates.get("a") in (None, 2) for f in found)
+
+
+def test_out_of_time() -> None:
     assert choose(Known(lambda names: 1e-3), seconds=-1).candidates == {}

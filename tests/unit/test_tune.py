@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,7 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
     resumed = tune(path, OPTIONS, TuneOptions(seconds=0, most=4, table=table))
     assert not resumed.interrupted and resumed.before == 1
     assert set(read_table(table)[0].times) == {"auto", "4x2", "6x2", "8x2"}
-    assert resumed.passes == 3  # the default again, and what was missing
+    assert resumed.passes == 3 + (stopped.problems[0].best != "auto")  # the default and the best so far again, and what was missing
     idle = tune(path, OPTIONS, TuneOptions(seconds=0, most=4, table=table))
     assert idle.problems == () and idle.before == 1 and idle.passes == 0
     assert tune(path, OPTIONS, TuneOptions(seconds=0, most=2, table=table, again=True)).problems
@@ -137,6 +138,16 @@ def test_without_the_device_nothing_is_built(tmp_path: Path) -> None:
         tune(tmp_path / "m.onnx", Options(targets=("h200", "a100")))
 
 
+def test_a_table_that_cannot_be_kept_is_told_before_anything_is_built(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "junk").write_text("no table")
+    for name, code in (("folder", Exit.IO), ("junk", Exit.USAGE), ("junk/table.json", Exit.IO)):
+        with pytest.raises(AitcError) as e:
+            tune(tmp_path / "not even there.onnx", OPTIONS, TuneOptions(again=True, table=tmp_path / name))
+        assert e.value.exit_code is code and str(tmp_path / name) in str(e.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "junk"]
+
+
 # --- what is kept
 
 
@@ -148,6 +159,32 @@ def test_a_default_that_is_nearly_the_fastest_stays() -> None:
     assert problem(auto=10.0, wide=9.9).best == "auto"
     assert problem(auto=10.0, wide=9.0, narrow=9.5).best == "wide"
     assert problem(auto=10.0, wide=9.0).gained_us == pytest.approx(3.0)
+
+
+def test_what_an_earlier_run_left_does_not_come_back() -> None:
+    """`wide` is faster by itself, but whole runs of an earlier tuning chose `narrow`."""
+    later = replace(problem(auto=10.0, wide=8.0, narrow=9.0, new=9.5), beaten=frozenset({"wide"}))
+    assert later.best == "narrow" and later.entry().times == {"auto": 10.0, "wide": 8.0, "narrow": 9.0, "new": 9.5}
+
+
+def test_a_branch_that_is_not_taken(tmp_path: Path) -> None:
+    """Its launches have no times: the others' are kept, and nothing waits for it."""
+    f32 = lambda name, *shape: oh.make_tensor_value_info(name, 1, shape)  # noqa: E731
+    weights = {"w": np.ones((48, 40)), "u": np.ones((48, 24)), "v": np.ones((24, 40)), "never": np.array(1e9)}
+    taken = oh.make_graph([oh.make_node("MatMul", ["x", "w"], ["e"])], "taken", [], [f32("e", 8, 40)])
+    never = [oh.make_node("MatMul", ["x", "u"], ["m"]), oh.make_node("MatMul", ["m", "v"], ["t"])]
+    nodes = [
+        oh.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        oh.make_node("Greater", ["s", "never"], ["c"]),
+        oh.make_node("If", ["c"], ["y"], then_branch=oh.make_graph(never, "never", [], [f32("t", 8, 40)]), else_branch=taken),
+    ]
+    init = [nh.from_array(a.astype(np.float32), n) for n, a in weights.items()]
+    graph = oh.make_graph(nodes, "t", [f32("x", 8, 48)], [f32("y", 8, 40)], init)
+    path = tmp_path / "m.onnx"
+    onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), path)
+    tuned = tune(path, OPTIONS, TuneOptions(seconds=0, most=2, table=tmp_path / "table.json"))
+    assert [p.launches for p in tuned.problems] == [1] and len(tuned.keys) > len(tuned.problems) and tuned.passes == 2
+    assert [e.problem for e in read_table(tmp_path / "table.json")] == [tuned.problems[0].key]
     assert problem(auto=10.0, wide=9.0).entry() == Entry("k p", "wide", 9.0, {"auto": 10.0})
 
 
