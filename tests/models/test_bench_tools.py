@@ -11,7 +11,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from bench import kernels, measure, plot, record, scaling, suite
+from aitc.schedule.table import shipped_table, to_text
+from aitc.targets.target import find_target
+from bench import kernels, measure, plot, record, scaling, ship, suite
 
 
 def test_summary_orders_samples() -> None:
@@ -142,3 +144,28 @@ def test_rows_of_another_commit_keep_its_name(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("AITC_COMMIT", "second")
     assert record.rows_of("builds", "mi250 (not run)", tmp_path) == [{"model": "a", "commit": "first"}]
     assert record.rows_of("builds", "another", tmp_path) == record.earlier("builds", "mi250 (not run)", tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("run_us", "settled", "saved_us", "expected"),
+    [
+        (100.0, "wide", 2.0, "wide"),  # whole runs chose it, and it is faster by itself
+        (100.0, "deep", 2.0, "deep"),  # slower by itself, but saves a lot
+        (100.0, "deep", 0.5, "wide"),  # not enough for that: the fastest by itself
+        (100.0, "auto", 0.0, "auto"),  # kept against the others
+        (5000.0, "auto", 0.0, "wide"),  # long runs are noisy
+        (5000.0, "deep", 90.0, "wide"),
+        (None, None, 0.0, "wide"),  # no whole runs
+    ],
+)
+def test_what_ships(run_us: float | None, settled: str | None, saved_us: float, expected: str) -> None:
+    us = {"auto": [1.0, 10.0], "wide": [1.0, 9.0], "deep": [1.0, 10.5]}
+    detail = {"problem": "k p", "launches": 1, "chosen": "auto", "settled": settled, "saved_us": saved_us, "us": us}
+    entry = ship.decide(run_us, detail)
+    assert entry is not None and (entry.config, entry.us) == (expected, us[expected][1])
+    assert ship.decide(None, {**detail, "us": {"auto": [1.0, 10.0], "wide": [1.0, 9.9]}}) is None
+
+
+def test_the_table_that_ships_is_made_of_the_recorded_run() -> None:
+    result = json.loads((record.RESULTS / "score_h200.json").read_text())
+    assert to_text(ship.entries(result)) == shipped_table(find_target("h200")).read_text()
