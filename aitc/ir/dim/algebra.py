@@ -1,76 +1,18 @@
-"""Dims: integers, or integer expressions over named symbols with bounds, always in one normal form.
+"""Sums of products of atoms and their arithmetic, which leaves every result in normal form.
 
-A Dim is an ``int`` or a ``Sum``: a constant plus coefficients times products of atoms. Atoms are ``Symbol``, ``FloorDiv``,
-``Mod``, ``Min`` and ``Max``. Equal expressions compare equal after construction, so ``==`` and hashing work for
-everything that the normal form can see. The same algebra serves tensor shapes and the index arithmetic of generated
-kernels, where the symbols are coordinates.
+Addition joins a quotient with its remainder again, division asks whether a remainder is surely below its divisor, and that
+in turn adds and divides: one recursion, hence one module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
-from math import gcd, inf
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import gcd
 from typing import Union
 
-Bound = Union[int, float]  # float only for the infinities
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A named dim with inclusive bounds. ``hint`` is the size to tune and to test at.
-
-    A coordinate of generated code is a Symbol too; ``below`` is its extent (exclusive) when that is symbolic.
-    """
-
-    name: str
-    lo: int = 0
-    hi: int | None = None
-    multiple_of: int = 1
-    hint: int | None = field(default=None, compare=False)
-    below: "Dim | None" = None
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True, slots=True)
-class FloorDiv:
-    a: "Dim"
-    b: "Dim"
-
-    def __str__(self) -> str:
-        return f"({self.a}) // ({self.b})" if not isinstance(self.b, int) else f"({self.a}) // {self.b}"
-
-
-@dataclass(frozen=True, slots=True)
-class Mod:
-    a: "Dim"
-    b: "Dim"
-
-    def __str__(self) -> str:
-        return f"({self.a}) % ({self.b})" if not isinstance(self.b, int) else f"({self.a}) % {self.b}"
-
-
-@dataclass(frozen=True, slots=True)
-class Min:
-    args: tuple["Dim", ...]
-
-    def __str__(self) -> str:
-        return f"min({', '.join(map(str, self.args))})"
-
-
-@dataclass(frozen=True, slots=True)
-class Max:
-    args: tuple["Dim", ...]
-
-    def __str__(self) -> str:
-        return f"max({', '.join(map(str, self.args))})"
-
-
-Atom = Union[Symbol, FloorDiv, Mod, Min, Max]
-Product = tuple[Atom, ...]  # sorted by spelling; () is 1
+from aitc.ir.dim.atom import Atom, FloorDiv, Max, Min, Mod, Product, Symbol
+from aitc.ir.dim.known import bounds, divisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,53 +180,6 @@ def sum_(dims: Iterable[Dim]) -> Dim:
     return result
 
 
-@lru_cache(maxsize=1 << 16)
-def bounds(d: Dim) -> tuple[Bound, Bound]:
-    """Inclusive bounds of every value that ``d`` can take (not always the tightest)."""
-    if isinstance(d, int):
-        return d, d
-    lo: Bound = d.const
-    hi: Bound = d.const
-    for p, c in d.terms:
-        plo: Bound = 1
-        phi: Bound = 1
-        for a in p:
-            alo, ahi = _atom_bounds(a)
-            corners = [_times(x, y) for x in (plo, phi) for y in (alo, ahi)]
-            plo, phi = min(corners), max(corners)
-        lo += _times(c, plo if c > 0 else phi)
-        hi += _times(c, phi if c > 0 else plo)
-    return lo, hi
-
-
-def _times(x: Bound, y: Bound) -> Bound:
-    return 0 if x == 0 or y == 0 else x * y
-
-
-def _atom_bounds(a: Atom) -> tuple[Bound, Bound]:
-    if isinstance(a, Symbol):
-        return a.lo, inf if a.hi is None else a.hi
-    if isinstance(a, Min):
-        pairs = [bounds(x) for x in a.args]
-        return min(p[0] for p in pairs), min(p[1] for p in pairs)
-    if isinstance(a, Max):
-        pairs = [bounds(x) for x in a.args]
-        return max(p[0] for p in pairs), max(p[1] for p in pairs)
-    (alo, ahi), (blo, bhi) = bounds(a.a), bounds(a.b)
-    if isinstance(a, Mod):
-        return (0, min(bhi - 1, ahi) if alo >= 0 else bhi - 1) if blo > 0 else (-inf, inf)
-    if blo > 0:
-        quotients = [_divide(x, y) for x in (alo, ahi) for y in (blo, bhi)]
-        return min(quotients), max(quotients)
-    return -inf, inf
-
-
-def _divide(x: Bound, y: Bound) -> Bound:
-    if y in (inf, -inf):
-        return 0 if x >= 0 else -1
-    return x if x in (inf, -inf) else x // y
-
-
 def surely_below(a: Dim, b: Dim) -> bool:
     """Whether ``0 <= a < b`` is certain, using the symbolic extents of coordinates."""
     lo, hi = bounds(a)
@@ -316,24 +211,6 @@ def surely_below(a: Dim, b: Dim) -> bool:
                 return False
         largest = add(largest, term)
     return bounds(add(b, mul(largest, -1)))[0] >= 1
-
-
-def divisor(d: Dim) -> int:
-    """The largest known integer that divides every value of ``d`` (0 for the int 0)."""
-    if isinstance(d, int):
-        return abs(d)
-    g = abs(d.const)
-    for p, c in d.terms:
-        f = abs(c)
-        for a in p:
-            if isinstance(a, Symbol):
-                f *= a.multiple_of
-        g = gcd(g, f)
-    return g
-
-
-def is_multiple(d: Dim, n: int) -> bool:
-    return divisor(d) % n == 0
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
@@ -516,67 +393,3 @@ def _extreme(args: tuple[Dim, ...], smaller: bool) -> Dim:
         return pick[0]
     pick.sort(key=str)
     return _atom((Min if smaller else Max)(tuple(pick)))
-
-
-def symbols(d: Dim) -> frozenset[Symbol]:
-    """All symbols in ``d``."""
-    if isinstance(d, int):
-        return frozenset()
-    found: set[Symbol] = set()
-    for p, _ in d.terms:
-        for a in p:
-            if isinstance(a, Symbol):
-                found.add(a)
-            elif isinstance(a, (FloorDiv, Mod)):
-                found |= symbols(a.a) | symbols(a.b)
-            else:
-                for x in a.args:
-                    found |= symbols(x)
-    return frozenset(found)
-
-
-def transform(d: Dim, leaf: Callable[[Symbol], Dim]) -> Dim:
-    """``d`` with each symbol replaced by ``leaf(symbol)``, in normal form again."""
-    if isinstance(d, int):
-        return d
-    result: Dim = d.const
-    for p, c in d.terms:
-        term: Dim = c
-        for a in p:
-            if isinstance(a, Symbol):
-                term = mul(term, leaf(a))
-            elif isinstance(a, FloorDiv):
-                term = mul(term, floordiv(transform(a.a, leaf), transform(a.b, leaf)))
-            elif isinstance(a, Mod):
-                term = mul(term, mod(transform(a.a, leaf), transform(a.b, leaf)))
-            elif isinstance(a, Min):
-                term = mul(term, min_(*(transform(x, leaf) for x in a.args)))
-            else:
-                term = mul(term, max_(*(transform(x, leaf) for x in a.args)))
-        result = add(result, term)
-    return result
-
-
-def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
-    """``d`` with symbols replaced by name; names that are missing stay."""
-    return transform(d, lambda s: values[s.name] if s.name in values else _atom(s))
-
-
-def evaluate(d: Dim, values: Mapping[str, int]) -> int:
-    """The value of ``d``. Raises KeyError if a symbol has none."""
-    result = transform(d, lambda s: values[s.name])
-    assert isinstance(result, int)
-    return result
-
-
-def hint(d: Dim) -> int:
-    """A typical size: hints of the symbols, else their lower bounds (at least 1), substituted."""
-    result = transform(d, lambda s: s.hint if s.hint is not None else max(s.lo, 1))
-    assert isinstance(result, int)
-    return result
-
-
-def upper(d: Dim) -> int | None:
-    """The largest value, or None if unbounded."""
-    hi = bounds(d)[1]
-    return None if hi == inf else int(hi)
