@@ -69,7 +69,7 @@ class Problem:
     scores: Mapping[str, float]
     settled: str | None = None  # what whole runs chose, where they did
     saved_us: float = 0.0  # of a run by that, in all places of the problem
-    beaten: frozenset[str] = frozenset()  # measured in earlier runs alone, which chose another
+    beaten: frozenset[str] = frozenset()  # measured in earlier runs alone, which chose another, or gone from aitc
 
     @property
     def best(self) -> str:
@@ -106,6 +106,7 @@ class Tuned:
     passes: int = 0
     seconds: float = 0.0
     interrupted: bool = False
+    missing: bool = False  # candidates were not measured, and the next run would
     table: Path | None = None  # where they were put
     keys: tuple[str, ...] = ()  # of all problems of the model
     runs_us: tuple[float, float] | None = None  # a whole run with the defaults, and with what whole runs chose in the measured places
@@ -260,7 +261,8 @@ def _build_and_measure(
     if not interrupted:
         progress.end("measure", seconds, f"{passes} passes; {_gained(problems)}")
     runs_us = settled.runs_us if settled else None
-    return Tuned(find_target(plan.targets[0]), device, problems, others, 0, passes, seconds, interrupted, runs_us=runs_us)
+    missing = any(not slot.samples[i] for slot in slots for i in slot.alive)
+    return Tuned(find_target(plan.targets[0]), device, problems, others, 0, passes, seconds, interrupted, missing, runs_us=runs_us)
 
 
 def _variants(problems: Sequence[Problem], slots: Sequence[_Slot]) -> list[Variants]:
@@ -339,7 +341,7 @@ def _problems(
             chosen = str(first[settled.candidates[key]].config)
             saved = settled.saved_us.get(key, 0.0) * select.counts[key] / sum(len(s.choices) > 1 for s in places)
         every = {**{c: us * scale for c, us in old.items()}, **times}
-        beaten = frozenset(old.keys() - times.keys() - {known[key].config}) if old else frozenset()
+        beaten = frozenset(old.keys() - times.keys())
         problems.append(Problem(key, first[0].kernel, select.counts[key], default, every, scores, chosen, saved, beaten))
     return tuple(sorted(problems, key=lambda p: (-p.gained_us, p.key)))
 

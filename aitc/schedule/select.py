@@ -134,7 +134,8 @@ class Candidates:
 
     ``slots`` are the groups in the order of selection: each has the choices that were given, the one that a compile would take
     first; ``counts`` says how many groups have a problem. ``most``: so many configurations of a problem, the best by
-    ``score_us``. ``known``: those of a problem that need not be measured any more, the best first; where others are to be measured, so is that one beside them.
+    ``score_us``. ``known``: those of a problem that need not be measured any more, the best first; where others are to be measured, so is that
+    one, before them.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class Candidates:
         names = [str(configs[n]) for _, n in scored[: self.most]]
         missing = {*names} - {str(default.config), *known}
         if missing:
+            scored.sort(key=lambda s: str(configs[s[1]]) not in known[:1])
             missing |= {*known[:1]} - {str(default.config)}
         wanted = [Choice(kernel.name, problem, configs[n], "candidate", us, key) for us, n in scored if str(configs[n]) in missing]
         self.counts[key] += 1

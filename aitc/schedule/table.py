@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -70,7 +71,8 @@ def read_table(path: Path) -> list[Entry]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise AitcError(Diagnostic("S03", f"cannot read the tuning table {path}: {reason}"), Exit.IO) from None
+        way_out = "`aitc tune` writes tables; `--tuning none` compiles without"
+        raise AitcError(Diagnostic("S03", f"cannot read the tuning table {path}: {reason}", help=way_out), Exit.IO) from None
     return parse(text, str(path))
 
 
@@ -84,8 +86,10 @@ def parse(text: str, name: str) -> list[Entry]:
             raw = json.loads(line)
             tried = {str(config): float(us) for config, us in raw.get("tried", {}).items()}
             entries.append(Entry(str(raw["problem"]), str(raw["config"]), float(raw["us"]), tried))
+            if not all(0 <= us < math.inf for us in entries[-1].times.values()):
+                raise ValueError("no time")
         except (ValueError, KeyError, TypeError, AttributeError):
-            way_out = 'a line is {"problem": "gemm_sm80 ...", "config": "...", "us": 12.3}; `aitc tune` writes them'
+            way_out = 'a line is {"problem": "gemm_sm80 ...", "config": "...", "us": 12.3}; `aitc tune` writes them, and `--tuning none` compiles without'
             raise AitcError(
                 Diagnostic("S03", f"{name}:{number} is no entry of a tuning table", help=way_out), Exit.USAGE
             ) from None

@@ -60,9 +60,10 @@ def command(
     \b
     aitc tune model.onnx --target h200 --precision fp16 --seconds 120
 
-    Ctrl-C ends it early and keeps what was measured; the next run goes on with what is missing. Compiles then choose by
-    the table: problems are known by kernel, types, sizes and what is fused, so other models profit, too. Entries whose
-    configuration a newer aitc no longer has are ignored.
+    On a GPU those that come near the fastest are then compared by whole runs of the model. Ctrl-C ends it early and keeps
+    what is known; the next run goes on with what was not measured, --again repeats all. Compiles then choose by the table:
+    problems are known by kernel, types, sizes and what is fused, so other models profit, too. Entries whose configuration a
+    newer aitc no longer has are ignored.
     """
     from aitc.pipeline import Options, load_all
     from aitc.tune import TuneOptions, tune
@@ -81,7 +82,8 @@ def command(
     errors: tuple[Diagnostic, ...] = ()
     if tuned.interrupted:
         kept = f"{len(tuned.problems)} problems are kept in {tuned.table}" if tuned.table and tuned.problems else "nothing is kept"
-        errors = (Diagnostic("C01", f"interrupted; {kept}", help="run it again to go on"),)
+        way_on = "run it again to go on" if tuned.missing or not tuned.table else "all were measured once; --again compares them anew"
+        errors = (Diagnostic("C01", f"interrupted; {kept}", help=way_on),)
     if as_json:
         told = [diagnostic_json(e) for e in errors]
         print(json.dumps({"ok": not errors, "exit": int(code), "errors": told, **summary(tuned, promoted)}, indent=2))

@@ -100,10 +100,10 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
     path, table = model(tmp_path / "m.onnx"), tmp_path / "table.json"
     how = TuneOptions(seconds=60, most=4, table=table)
     stopped = tune(path, OPTIONS, how, Impatient(2))
-    assert stopped.interrupted and stopped.passes == 2
+    assert stopped.interrupted and stopped.passes == 2 and stopped.missing
     assert set(read_table(table)[0].times) == {"auto", "4x2"}
     resumed = tune(path, OPTIONS, TuneOptions(seconds=0, most=4, table=table))
-    assert not resumed.interrupted and resumed.before == 1
+    assert not resumed.interrupted and resumed.before == 1 and not resumed.missing
     assert set(read_table(table)[0].times) == {"auto", "4x2", "6x2", "8x2"}
     assert resumed.passes == 3 + (stopped.problems[0].best != "auto")  # the default and the best so far again, and what was missing
     idle = tune(path, OPTIONS, TuneOptions(seconds=0, most=4, table=table))
@@ -165,6 +165,15 @@ def test_what_an_earlier_run_left_does_not_come_back() -> None:
     """`wide` is faster by itself, but whole runs of an earlier tuning chose `narrow`."""
     later = replace(problem(auto=10.0, wide=8.0, narrow=9.0, new=9.5), beaten=frozenset({"wide"}))
     assert later.best == "narrow" and later.entry().times == {"auto": 10.0, "wide": 8.0, "narrow": 9.0, "new": 9.5}
+
+
+def test_a_best_that_is_gone_is_replaced(tmp_path: Path) -> None:
+    path, table = model(tmp_path / "m.onnx"), tmp_path / "table.json"
+    key = tune(path, OPTIONS, TuneOptions(seconds=0, most=2, table=table)).problems[0].key
+    merge_into(table, [Entry(key, "of an older aitc", 1e-6, {"auto": 1e3})])
+    tune(path, OPTIONS, TuneOptions(seconds=0, most=2, table=table))
+    (entry,) = read_table(table)
+    assert entry.config in ("auto", "4x2") and "of an older aitc" in entry.tried
 
 
 def test_a_branch_that_is_not_taken(tmp_path: Path) -> None:

@@ -118,9 +118,9 @@ def test_what_is_known_is_not_measured_again() -> None:
     select = Candidates(None, 3, known=known)
     schedule_with(layers(1), CPU, OPTIONS, select)
     assert [str(c.config) for c in select.slots[0]] == ["auto", "6x2"]
-    select = Candidates(None, 3, known=lambda key: ("4x2", "auto"))  # what was the best meets what is new
+    select = Candidates(None, 3, known=lambda key: ("8x2", "auto"))  # what was the best meets what is new, first of all
     schedule_with(layers(1), CPU, OPTIONS, select)
-    assert [str(c.config) for c in select.slots[0]] == ["auto", "4x2", "6x2"]
+    assert [str(c.config) for c in select.slots[0]] == ["auto", "8x2", "4x2", "6x2"]
     select = Candidates(None, 3, known=lambda key: ("4x2", "auto", "6x2", "of an older aitc"))
     schedule_with(layers(1), CPU, OPTIONS, select)
     assert [str(c.config) for c in select.slots[0]] == ["auto"]

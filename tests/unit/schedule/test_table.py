@@ -37,7 +37,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(AitcError) as e:
         load_table(CPU, tmp_path / "nowhere.json", tmp_path)
     assert e.value.exit_code == Exit.IO
-    for text in ("not json\n", '{"problem": "k"}\n', '["k"]\n'):
+    assert "--tuning none" in e.value.diagnostics[0].help
+    no_time = [f'{{"problem": "k", "config": "c", "us": {a}, "tried": {{"d": {b}}}}}\n' for a, b in (("NaN", 1), (1, -2), ("1e999", 1))]
+    for text in ("not json\n", '{"problem": "k"}\n', '["k"]\n', *no_time):
         (tmp_path / "bad.json").write_text('{"problem": "k", "config": "c", "us": 1}\n' + text)
         with pytest.raises(AitcError, match=r"bad\.json:2") as e:
             load_table(CPU, tmp_path / "bad.json", tmp_path)
