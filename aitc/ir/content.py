@@ -1,7 +1,7 @@
 """What small tensors hold, as far as it is known at compile time: numbers, or Dims.
 
 ``Value.content`` is a numpy object array whose elements are Python ints, bools, floats, Dims (``Sum``) or, in float
-tensors, ``Ratio``s of a Dim. Exporters compute shapes with chains of Shape, Gather, Concat, Mul, Div, Floor, Cast ...;
+tensors, ``Ratio``s of a Dim (``scalar.py``). Exporters compute shapes with chains of Shape, Gather, Concat, Mul, Div, Floor, Cast ...;
 ``propagate`` runs them symbolically while the graph is built, so that whoever needs a shape reads it off the tensor.
 Comparisons are decided only where the bounds of the dims prove them.
 """
@@ -9,30 +9,18 @@ Comparisons are decided only where the bounds of the dims prove them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from aitc.ir import dim as d
+from aitc.ir import scalar
 from aitc.ir.dim import Dim, Sum
 from aitc.ir.dtype import DType
 from aitc.ir.graph import Content, Node, Value
+from aitc.ir.scalar import Ratio, Undecided
 
 LIMIT = 256  # elements: shapes and bounds are far smaller, tables of weights larger
-
-
-class Undecided(Exception):
-    """The result depends on the value of a symbol."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """An element of a float tensor: the real number ``num / den``."""
-
-    num: Dim
-    den: int
 
 
 def of_constant(value: Value) -> None:
@@ -153,149 +141,6 @@ def _apply(function: Callable[..., Any], *contents: Content) -> Content:
     return result.reshape(arrays[0].shape)
 
 
-def _ratio(x: Any) -> Ratio:
-    if isinstance(x, Ratio):
-        return x
-    if isinstance(x, float):
-        if x != x or x in (float("inf"), float("-inf")):
-            raise Undecided
-        f = _simplest(x)
-        if f.denominator > 1 << 30:
-            raise Undecided
-        return Ratio(f.numerator, f.denominator)
-    return Ratio(x, 1)
-
-
-def _simplest(x: float) -> Fraction:
-    """The fraction that was meant: 9/5 for float32(1.8), whose product with 5 floats round to 9 and exact arithmetic leaves below."""
-    simple = Fraction(x).limit_denominator(1000)
-    same = np.float32(simple) == np.float32(x) if x == np.float32(x) else float(simple) == x
-    return simple if same else Fraction(x)
-
-
-def _reduced(num: Dim, den: int) -> Any:
-    """The simplest element that is ``num / den``."""
-    if isinstance(num, int):
-        return num / den
-    g = int(np.gcd(d.divisor(num), den))
-    if g > 1:
-        num, den = d.floordiv(num, g), den // g
-    return num if den == 1 else Ratio(num, den)
-
-
-def _plus(x: Any, y: Any) -> Any:
-    if not isinstance(x, (Ratio, float)) and not isinstance(y, (Ratio, float)):
-        return d.add(x, y)
-    a, b = _ratio(x), _ratio(y)
-    return _reduced(d.add(d.mul(a.num, b.den), d.mul(b.num, a.den)), a.den * b.den)
-
-
-def _times(x: Any, y: Any) -> Any:
-    if not isinstance(x, (Ratio, float)) and not isinstance(y, (Ratio, float)):
-        return d.mul(x, y)
-    a, b = _ratio(x), _ratio(y)
-    return _reduced(d.mul(a.num, b.num), a.den * b.den)
-
-
-def _divide(node: Node) -> Callable[[Any, Any], Any]:
-    if node.outputs[0].type.dtype.kind == "float":
-
-        def quotient(x: Any, y: Any) -> Any:
-            a, b = _ratio(x), _ratio(y)
-            if b.num == 0:
-                raise Undecided
-            if isinstance(b.num, int):
-                sign = 1 if b.num > 0 else -1
-                return _reduced(d.mul(a.num, b.den * sign), a.den * abs(b.num))
-            whole = d.floordiv(d.mul(a.num, b.den), d.mul(b.num, a.den))
-            if d.mul(whole, d.mul(b.num, a.den)) != d.mul(a.num, b.den):
-                raise Undecided
-            return whole
-
-        return quotient
-
-    def whole(x: Dim, y: Dim) -> Dim:  # ONNX truncates: the same as flooring only where both are known to be positive
-        if d.bounds(x)[0] < 0 or d.bounds(y)[0] <= 0:
-            product = d.floordiv(x, y) if y != 0 else 0
-            if y == 0 or d.mul(product, y) != x:
-                raise Undecided
-            return product
-        return d.floordiv(x, y)
-
-    return whole
-
-
-def compare(x: Any, y: Any) -> tuple[bool, bool, bool] | None:
-    """Whether x < y, x == y, x > y is certain; a tuple of which at most one is true is decided, all false is not."""
-    a, b = _ratio(x), _ratio(y)
-    difference = d.add(d.mul(a.num, b.den), d.mul(d.mul(b.num, a.den), -1))
-    lo, hi = d.bounds(difference)
-    return hi < 0, lo == 0 == hi, lo > 0
-
-
-def _equal(x: Any, y: Any) -> bool:
-    if isinstance(x, bool) and isinstance(y, bool):
-        return x == y
-    less, equal, greater = compare(x, y) or (False, False, False)
-    if equal or less or greater:
-        return equal
-    a, b = _ratio(x), _ratio(y)  # never equal if the difference is not a multiple of what divides it
-    difference = d.add(d.mul(a.num, b.den), d.mul(d.mul(b.num, a.den), -1))
-    if isinstance(difference, Sum) and difference.const:
-        g = d.divisor(Sum(difference.terms))
-        if g and difference.const % g:
-            return False
-    raise Undecided
-
-
-def _ordered(strict_less: bool, or_equal: bool) -> Callable[[Any, Any], bool]:
-    def decide(x: Any, y: Any) -> bool:
-        a, b = _ratio(x), _ratio(y)
-        lo, hi = d.bounds(d.add(d.mul(a.num, b.den), d.mul(d.mul(b.num, a.den), -1)))
-        if not strict_less:
-            lo, hi = -hi, -lo
-        if or_equal:
-            if hi <= 0:
-                return True
-            if lo > 0:
-                return False
-        else:
-            if hi < 0:
-                return True
-            if lo >= 0:
-                return False
-        raise Undecided
-
-    return decide
-
-
-def _extreme(smaller: bool) -> Callable[[Any, Any], Any]:
-    def pick(x: Any, y: Any) -> Any:
-        if isinstance(x, (float, Ratio)) or isinstance(y, (float, Ratio)):
-            return (x if _ordered(True, True)(x, y) else y) if smaller else (y if _ordered(True, True)(x, y) else x)
-        return d.min_(x, y) if smaller else d.max_(x, y)
-
-    return pick
-
-
-def _floor(x: Any) -> Any:
-    r = _ratio(x)
-    return d.floordiv(r.num, r.den)
-
-
-def _ceil(x: Any) -> Any:
-    r = _ratio(x)
-    return d.ceildiv(r.num, r.den)
-
-
-def scaled(size: Dim, scale: Any) -> Dim:
-    """floor(size * scale) in float32, as ONNX infers it, for a scale that is a number or an element of a float content.
-    Raises Undecided if no Dim can say that."""
-    if isinstance(size, int) and isinstance(scale, (int, float)):
-        return int(np.floor(np.float32(size) * np.float32(scale)))
-    return _floor(_times(size, float(scale) if isinstance(scale, int) else scale))
-
-
 def _cast(node: Node, x: Content) -> Content:
     source = node.inputs[0]
     assert source is not None
@@ -303,7 +148,7 @@ def _cast(node: Node, x: Content) -> Content:
 
     def one(e: Any) -> Any:
         if target.kind == "bool":
-            return not _equal(e, 0)
+            return not scalar.equal(e, 0)
         if target.kind in ("int", "uint"):
             if isinstance(e, Ratio):
                 if d.bounds(e.num)[0] < 0:
@@ -323,7 +168,12 @@ def _where(node: Node, c: Content, x: Content, y: Content) -> Content:
 
 def _reduce(node: Node, x: Content) -> Content | None:
     function = node.attrs.function
-    combine = {"sum": _plus, "prod": _times, "max": _extreme(False), "min": _extreme(True)}.get(function)
+    combine = {
+        "sum": scalar.plus,
+        "prod": scalar.times,
+        "max": scalar.extreme(False),
+        "min": scalar.extreme(True),
+    }.get(function)
     if combine is None or x.size == 0:
         return None
     axes = tuple(node.attrs.axes)
@@ -382,7 +232,7 @@ def _cumsum(node: Node, x: Content) -> Content:
     for at in np.ndindex(moved.shape[:-1]):
         total: Any = 0
         for i, e in enumerate(moved[at]):
-            after = _plus(total, e)
+            after = scalar.plus(total, e)
             place = (*at, i)
             result[place] = total if a.exclusive else after
             total = after
@@ -391,50 +241,29 @@ def _cumsum(node: Node, x: Content) -> Content:
     return np.moveaxis(result, -1, a.axis)
 
 
-def _modulo(x: Any, y: Any) -> Any:
-    if isinstance(x, (float, Ratio)) or isinstance(y, (float, Ratio)) or d.bounds(y)[0] <= 0:
-        raise Undecided
-    return d.mod(x, y)
-
-
-def _sign(x: Any) -> Any:
-    lo, hi = d.bounds(_ratio(x).num)
-    if lo > 0:
-        return 1
-    if hi < 0:
-        return -1
-    raise Undecided
-
-
-def _positive(x: Any) -> Any:
-    if d.bounds(_ratio(x).num)[0] < 0:
-        raise Undecided
-    return x
-
-
 def _elementwise(function: Callable[..., Any]) -> Callable[..., Content]:
     return lambda node, *contents: _apply(function, *contents)
 
 
 _SYMBOLIC: dict[str, Callable[..., Content | None]] = {
-    "Add": _elementwise(_plus),
-    "Sub": _elementwise(lambda x, y: _plus(x, _times(y, -1))),
-    "Mul": _elementwise(_times),
-    "Div": lambda node, x, y: _apply(_divide(node), x, y),
-    "Mod": _elementwise(_modulo),
-    "Neg": _elementwise(lambda x: _times(x, -1)),
-    "Abs": _elementwise(_positive),
-    "Relu": _elementwise(_positive),
-    "Sign": _elementwise(_sign),
-    "Floor": _elementwise(_floor),
-    "Ceil": _elementwise(_ceil),
-    "Min": _elementwise(_extreme(True)),
-    "Max": _elementwise(_extreme(False)),
-    "Equal": _elementwise(_equal),
-    "Less": _elementwise(_ordered(True, False)),
-    "LessOrEqual": _elementwise(_ordered(True, True)),
-    "Greater": _elementwise(_ordered(False, False)),
-    "GreaterOrEqual": _elementwise(_ordered(False, True)),
+    "Add": _elementwise(scalar.plus),
+    "Sub": _elementwise(lambda x, y: scalar.plus(x, scalar.times(y, -1))),
+    "Mul": _elementwise(scalar.times),
+    "Div": lambda node, x, y: _apply(scalar.divide(node), x, y),
+    "Mod": _elementwise(scalar.modulo),
+    "Neg": _elementwise(lambda x: scalar.times(x, -1)),
+    "Abs": _elementwise(scalar.positive),
+    "Relu": _elementwise(scalar.positive),
+    "Sign": _elementwise(scalar.sign),
+    "Floor": _elementwise(scalar.floor),
+    "Ceil": _elementwise(scalar.ceil),
+    "Min": _elementwise(scalar.extreme(True)),
+    "Max": _elementwise(scalar.extreme(False)),
+    "Equal": _elementwise(scalar.equal),
+    "Less": _elementwise(scalar.ordered(True, False)),
+    "LessOrEqual": _elementwise(scalar.ordered(True, True)),
+    "Greater": _elementwise(scalar.ordered(False, False)),
+    "GreaterOrEqual": _elementwise(scalar.ordered(False, True)),
     "Where": _where,
     "Cast": _cast,
     "Reduce": _reduce,
@@ -472,7 +301,7 @@ def _range(node: Node) -> Content:
     size = node.outputs[0].type.shape[0]
     assert isinstance(size, int)
     result = np.empty(size, dtype=object)
-    result[:] = [_plus(node.attrs.start, _times(node.attrs.step, i)) for i in range(size)]
+    result[:] = [scalar.plus(node.attrs.start, scalar.times(node.attrs.step, i)) for i in range(size)]
     return result
 
 

@@ -15,6 +15,7 @@ from aitc.ir.dim import Dim
 from aitc.ir.dtype import F32, I64, DType
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
+from aitc.ir.scalar import Ratio
 from aitc.ir.types import Shape, TensorType
 from aitc.ops import declare, runtime
 from aitc.ops.declare import Scope, Unsupported, dtype_of, numbers, onnx_op
@@ -176,7 +177,7 @@ def range_(b: Scope, start: Value, limit: Value, delta: Value, *, stash_type: in
 def _float_range(b: Scope, start: Value, limit: Value, delta: Value) -> Value:
     """A float range whose bounds are sizes: Cast of an integer range, where they are whole numbers."""
     bounds = [v.content.reshape(-1)[0] if v.content is not None else None for v in (start, limit, delta)]
-    if any(e is None or isinstance(e, contents.Ratio) or (isinstance(e, float) and not e.is_integer()) for e in bounds):
+    if any(e is None or isinstance(e, Ratio) or (isinstance(e, float) and not e.is_integer()) for e in bounds):
         count = b.op("Ceil", b.op("Div", b.op("Sub", limit, start), delta))
         (size,) = b.dims(
             declare.reshape(b, declare.cast(b, b.op("Max", count, b.like(0, count)), I64), (1,)),

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from aitc.ir import content as contents
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import F32, I64
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
+from aitc.ir.scalar import scaled
 from aitc.ir.types import TensorType
 from aitc.ops import declare, runtime
 from aitc.ops.declare import Scope, normalize_axis, numbers, onnx_op
@@ -257,7 +257,7 @@ def _scale_axes(
         return _all_axes(b, scales, where, x.type.rank, 1.0)
     for axis, scale in zip(where, elements):
         if scale != 1:
-            target[axis] = contents.scaled(x.shape[axis], scale)
+            target[axis] = scaled(x.shape[axis], scale)
             factor[axis] = float(scale) if isinstance(scale, (int, float)) else 0.0
     return None
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from aitc.ir import content as contents
 from aitc.ir import dim as d
-from aitc.ir.content import Undecided
 from aitc.ir.dim import Dim
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
+from aitc.ir.scalar import Undecided
 from aitc.ir.types import Shape, TensorType, broadcast
 from aitc.ops import declare, runtime
 from aitc.ops.declare import Scope, Unsupported, ints, normalize_axes, normalize_axis, numbers, onnx_op
