@@ -1,4 +1,5 @@
-"""Choosing among candidates by what a whole run of the model takes, replayed as callers run it.
+"""Choosing among candidates by what a whole run of the model takes, recorded and replayed as it is for callers, but launch after launch:
+what is built for tuning has no lanes and no launches that groups share (``aitc/schedule/lanes.py``).
 
 Marks around a launch hide what it does to its neighbours: a kernel that leaves room on the multiprocessors lets the next one begin, and fetch its
 weights, before it has ended. So candidates that are about as fast by themselves take turns in the model.
@@ -33,7 +34,7 @@ class Variants:
 @dataclass(frozen=True, slots=True)
 class Settled:
     """The candidate of each problem that was tried in the model, and what it saves of a run in all its places together. ``runs_us``: a run with the
-    defaults and one with these; None if interrupted before both were measured. In us."""
+    defaults and one with these, the same figure if these are the defaults; None if interrupted before both were measured. In us."""
 
     candidates: Mapping[str, int]
     saved_us: Mapping[str, float]
@@ -95,7 +96,7 @@ def settle(
                 if candidate == 0:
                     del saved[v.key]
             say(int(spent), f"a run {before:.1f} us, saved {sum(saved.values()):.1f}")
-        return Settled(picks, saved, (before, runs.seconds(picks, 3) * 1e6))
+        return Settled(picks, saved, (before, runs.seconds(picks, 3) * 1e6 if any(picks.values()) else before))
     except KeyboardInterrupt:
         return Settled(picks, saved, None, interrupted=True)
 

@@ -139,8 +139,14 @@ def lines(tuned: Tuned, promoted: Path | None) -> list[str]:
             f"gained {tuned.gained_us:.1f} of {tuned.default_us:.1f} us ({gained:.1%})"
         )
         if tuned.runs_us:
-            rows.append(f"a run took {tuned.runs_us[0]:.1f} us, with what whole runs chose in the measured places {tuned.runs_us[1]:.1f} us")
+            before, after = tuned.runs_us
+            chosen = f", with what whole runs chose in the measured places {after:.1f} us" if after != before else ""
+            rows.append(f"a run, launch after launch, took {before:.1f} us{chosen}")
         rows.append(f"kept in {tuned.table}" if tuned.table else "emulated: kept nowhere")
+    elif tuned.interrupted:
+        rows.append("nothing measured")
+    elif tuned.passes:
+        rows.append("nothing measured: of what can be chosen nothing runs with these inputs")
     else:
         rows.append("nothing to measure" + (f": {tuned.before} problems were measured before (--again)" if tuned.before else ""))
     return rows + ([f"promoted to {promoted}"] if promoted else [])
