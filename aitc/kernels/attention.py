@@ -13,9 +13,10 @@ from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, broadcast_index
 from aitc.kernels import kernel as k
 from aitc.kernels.conv_cpu import int_struct
-from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf, dim_name
+from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf
 from aitc.kernels.group import Group
 from aitc.kernels.sites import linear, locate, member, store_functor
+from aitc.kernels.spelling import dim_name
 from aitc.targets.target import Target
 
 

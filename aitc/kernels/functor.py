@@ -1,24 +1,24 @@
 """Functors: what a kernel does to each element it loads or stores, as C++ text.
 
 ``FunctorBuilder.value(v, index)`` writes the code that computes value ``v`` at ``index`` (Dims over coordinate symbols) and returns a
-reference to it: pointwise nodes of the group become statements, views change the index, ops with an element rule (``elements.py``) write loops or
+reference to it: pointwise nodes of the group become statements, views change the index, ops with an element rule (``elements/``) write loops or
 conditions, everything else is loaded from memory. A functor handles V consecutive elements of its last coordinate: what does not
 vary along them is computed once, contiguous operands become vector loads, the rest is done element by element.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from aitc.ir.cpp import c_expr
-from aitc.ir.dim import Dim, Sum, Symbol, as_symbol, bounds, divisor, symbol, symbols, transform
-from aitc.ir.dtype import BOOL, DType
+from aitc.ir.dim import Dim, Sum, Symbol, as_symbol, bounds, symbol, symbols, transform
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, broadcast_index, is_view, source_index
 from aitc.ir.op import Kind
+from aitc.kernels.spelling import address, converted, dim_name, literal, note, stored
+from aitc.kernels.vectors import as_dim, split_index, vector_step, vectorizes
 from aitc.registry import Registry
 
 
@@ -60,11 +60,6 @@ class Parameter:
     @property
     def declaration(self) -> str:
         return f"{'const ' if self.const else ''}{self.c_type}* {self.name}"
-
-
-def dim_name(name: str) -> str:
-    """The C++ name of the dim that the model calls ``name``; it cannot meet a coordinate's or a local's."""
-    return "dim_" + (name if name.isidentifier() else re.sub(r"\W+", "_", name).strip("_"))
 
 
 class Parameters:
@@ -185,9 +180,9 @@ class FunctorBuilder:
             vector = self.vector
             if self.aligned:
                 pack = Symbol(f"@({vector.name[1:]} / {self.width})", 0, None if vector.hi is None else vector.hi // self.width)
-                d = transform(d, lambda s: _sym(pack) * self.width + j if s == vector else _sym(s))
+                d = transform(d, lambda s: as_dim(pack) * self.width + j if s == vector else as_dim(s))
             else:
-                d = transform(d, lambda s: (_sym(s) + j) if s == vector else _sym(s))
+                d = transform(d, lambda s: (as_dim(s) + j) if s == vector else as_dim(s))
         return c_expr(d, self._name)
 
     def _name(self, s: Symbol) -> str:
@@ -202,7 +197,7 @@ class FunctorBuilder:
             return True
         if self.width == 1 or self.vector is None or self.vector not in found:
             return False
-        return any(s.name == "@j" for s in symbols(_split(d, self.vector, self.width)))
+        return any(s.name == "@j" for s in symbols(split_index(d, self.vector, self.width)))
 
     # --- blocks
     @property
@@ -393,97 +388,6 @@ class FunctorBuilder:
             self.after(f"store<V>({address(pointer, self.c(offset))}, {name});")
         else:
             self.emit(f"{pointer}[{self.c(offset, element=True)}] = {value};", False)
-
-
-def vectorizes(offset: Dim, vector: Symbol | None, width: int) -> bool:
-    """Whether ``width`` neighbours along ``vector``, from a multiple of ``width``, lie side by side and aligned."""
-    if vector is None or width == 1:
-        return False
-    return vector_step(offset, vector, width) == 1 and divisor(_split(offset, vector, width) - symbol("@j", 0, width - 1)) % width == 0
-
-
-def vector_step(offset: Dim, vector: Symbol | None, width: int) -> int | None:
-    """Elements between neighbours along ``vector``, from a multiple of ``width`` on; None if they do not lie at equal distances."""
-    if vector is None or width == 1:
-        return None
-    split = _split(offset, vector, width)
-    if isinstance(split, int):
-        return None
-    j = Symbol("@j", 0, width - 1)
-    step = 0
-    for product, c in split.terms:
-        if product == (j,):
-            step = c
-        elif any(_mentions(a, j) for a in product):
-            return None
-    return step
-
-
-def _split(d: Dim, vector: Symbol, width: int) -> Dim:
-    """``d`` at element @j of the vector number @vec."""
-    outer = Symbol("@vec", 0, None if vector.hi is None else vector.hi // width)
-    j = Symbol("@j", 0, width - 1)
-    return transform(d, lambda s: _sym(outer) * width + _sym(j) if s == vector else _sym(s))
-
-
-def _mentions(atom: object, s: Symbol) -> bool:
-    if isinstance(atom, Symbol):
-        return atom == s
-    return s in symbols(Sum((((atom,), 1),)))  # type: ignore[arg-type]
-
-
-def _sym(s: Symbol) -> Dim:
-    return Sum((((s,), 1),))
-
-
-def note(node: Node) -> str:
-    """The comment that names where a statement came from."""
-    loc = node.locs[0] if node.locs else None
-    return f'{loc.op_type} "{loc.name}"' if loc else node.op.name
-
-
-def converted(text: str, dtype: DType) -> str:
-    """``text`` of the storage type, in the compute type."""
-    return text if dtype.compute_c == dtype.c else f"convert<{dtype.compute_c}>({text})"
-
-
-def stored(text: str, dtype: DType) -> str:
-    if dtype.is_float and dtype.bits <= 8:  # a Cast has rounded it already, and may have made it infinite
-        return f"convert<{dtype.c}, false>({text})"
-    return text if dtype.compute_c == dtype.c else f"convert<{dtype.c}>({text})"
-
-
-def address(pointer: str, offset: str) -> str:
-    return pointer if offset == "0" else f"{pointer} + {offset}"
-
-
-def literal(x: object, dtype: DType) -> str:
-    """A C++ literal of the compute type."""
-    if dtype is BOOL:
-        return "true" if x else "false"
-    if dtype.is_float:
-        f = float(x)  # type: ignore[arg-type]
-        kind = "double" if dtype.compute_c == "double" else "float"
-        if f != f:
-            return f"nan_of<{kind}>()"
-        if f in (float("inf"), float("-inf")):
-            return f"{'-' if f < 0 else ''}inf_of<{kind}>()"
-        text = repr(f)
-        if kind == "float":
-            import numpy as np
-
-            text = str(np.float32(f))
-        if "e" not in text and "." not in text:
-            text += ".0"
-        return text + ("f" if kind == "float" else "")
-    i = int(x)  # type: ignore[call-overload]
-    if dtype.compute_c == "int64_t":
-        return "INT64_MIN" if i == -(2**63) else f"int64_t({i})" if abs(i) < 2**31 else f"INT64_C({i})"
-    if dtype.compute_c == "int32_t":
-        return str(i) if i != -(2**31) else "INT32_MIN"
-    if dtype.compute_c == "uint64_t":
-        return f"UINT64_C({i})"
-    return f"{dtype.compute_c}({i}{'u' if dtype.kind == 'uint' else ''})"
 
 
 ElementRule = Callable[[FunctorBuilder, Node, Value, Index], Ref]

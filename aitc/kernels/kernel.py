@@ -12,8 +12,10 @@ from aitc.ir.dim import Dim, Symbol, as_symbol, bounds, min_, product, symbols, 
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, flatten, source_index, target_index, unflatten
 from aitc.ir.op import Kind
-from aitc.kernels.functor import INDENT, FunctorBuilder, Line, Parameters, Storage, StorageOf, dim_name, vectorizes
+from aitc.kernels.functor import INDENT, FunctorBuilder, Line, Parameters, Storage, StorageOf
 from aitc.kernels.group import Group
+from aitc.kernels.spelling import dim_name
+from aitc.kernels.vectors import vectorizes
 from aitc.registry import Registry
 from aitc.targets.target import Target
 

@@ -11,8 +11,9 @@ from aitc.ir.dtype import F32
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index
 from aitc.kernels import kernel as k
-from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf, literal
+from aitc.kernels.functor import FunctorBuilder, Parameters, StorageOf
 from aitc.kernels.group import Group
+from aitc.kernels.spelling import literal
 from aitc.targets.target import Target
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

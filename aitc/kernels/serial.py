@@ -13,8 +13,9 @@ from aitc.ir.dim import Dim, ceildiv, floordiv, hint, mod, product, upper
 from aitc.ir.graph import Node
 from aitc.ir.index import unflatten
 from aitc.kernels import kernel as k
-from aitc.kernels.functor import FunctorBuilder, Parameters, Ref, StorageOf, literal
+from aitc.kernels.functor import FunctorBuilder, Parameters, Ref, StorageOf
 from aitc.kernels.group import Group
+from aitc.kernels.spelling import literal
 from aitc.registry import Registry
 from aitc.targets.target import Target
 

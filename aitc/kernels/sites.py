@@ -9,20 +9,11 @@ from aitc.ir.cpp import c_expr
 from aitc.ir.dim import Dim, Sum, Symbol, divisor, floordiv, symbols
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, is_view, source_index
-from aitc.kernels.functor import (
-    FunctorBuilder,
-    Line,
-    Parameters,
-    Ref,
-    StorageOf,
-    address,
-    converted,
-    dim_name,
-    note,
-    stored,
-)
+from aitc.kernels.functor import FunctorBuilder, Line, Parameters, Ref, StorageOf
 from aitc.kernels.group import Group
-from aitc.kernels.kernel import FunctorText, finish, output_indices, spread_indices, vectorizes, widths
+from aitc.kernels.kernel import FunctorText, finish, output_indices, spread_indices, widths
+from aitc.kernels.spelling import address, converted, dim_name, note, stored
+from aitc.kernels.vectors import vectorizes
 from aitc.targets.target import Target
 
 

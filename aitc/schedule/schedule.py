@@ -13,9 +13,10 @@ import numpy as np
 from aitc.ir.cpp import free_name
 from aitc.ir.dim import Dim, Sum, product, symbols, transform
 from aitc.ir.graph import Graph, Node, Value
-from aitc.kernels.functor import Line, dim_name
+from aitc.kernels.functor import Line
 from aitc.kernels.group import Group
 from aitc.kernels.kernel import KERNELS, No, kernels_for
+from aitc.kernels.spelling import dim_name
 from aitc.registry import load
 from aitc.schedule import memory
 from aitc.schedule.control import Control, definitions, lower_control

@@ -8,8 +8,10 @@ from aitc.ir import dtype as dt
 from aitc.ir.dim import Symbol, symbol
 from aitc.ir.graph import Graph, Value
 from aitc.ir.text import from_text
-from aitc.kernels.functor import FunctorBuilder, Parameters, Storage, literal, vectorizes
+from aitc.kernels.functor import FunctorBuilder, Parameters, Storage
 from aitc.kernels.kernel import coordinate, dim_of, finish
+from aitc.kernels.spelling import literal
+from aitc.kernels.vectors import vectorizes
 
 
 def dense(v: Value) -> Storage:
