@@ -289,7 +289,11 @@ class Model:
             return [Span(s.run, s.launch, s.begin, s.end) for s in (spans[i] for i in range(count.value))]
 
     def _flags(self, chosen: Sequence[bool] | None) -> Array[c_uint8] | None:
-        return None if chosen is None else (c_uint8 * len(self.launches))(*map(bool, chosen))
+        if chosen is None:
+            return None
+        if len(chosen) != len(self.launches):
+            raise AitcError(Diagnostic("R02", f"{self.name} has {len(self.launches)} launches, given {len(chosen)} flags"), Exit.USAGE)
+        return (c_uint8 * len(self.launches))(*map(bool, chosen))
 
     def _host_operands(self, inputs: Sequence[np.ndarray] | None) -> list[_Operand]:
         arrays = self.random_inputs() if inputs is None else inputs

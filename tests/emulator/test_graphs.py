@@ -173,3 +173,18 @@ def test_a_recording_follows_its_addresses(model: tuple[Path, Path, Plan, Option
     """However many addresses come, four graphs are made for the same sizes, and brought up to date."""
     file, out, *_ = model
     assert run(MOVE, file, out, AITC_EMULATOR_GRAPHS="4") == ["True"] * 14
+
+
+CHOSEN = """
+with aitc.load(sys.argv[2]) as model:
+    launches, x = len(model.launches), fresh()
+    whole, some, nothing = (min(model.bench(3, 1, [x], [i < n for i in range(launches)])) for n in (launches, launches // 3, 0))
+    print(nothing < some / 2 and some < whole, right(x, model(x)), right(x, model(x)))
+"""
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_a_recording_of_chosen_launches(model: tuple[Path, Path, Plan, Options], order: str) -> None:
+    """Lanes that are left out, or the whole fork, are no error, and what is recorded of all launches stays."""
+    file, out, *_ = model
+    assert run(CHOSEN, file, out, AITC_EMULATOR_ORDER=order) == ["True"] * 3

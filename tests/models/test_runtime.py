@@ -173,6 +173,10 @@ def test_times(model: aitc.runtime.Model) -> None:
     assert ends == sorted(ends)
     assert [s.launch for s in model.profile(2, chosen=[True, False, True])] == [0, 2, 0, 2]
     assert model.profile(0) == []
+    for flags in ([True] * 2, [True] * 4):
+        for timed in (model.bench, model.profile):
+            with pytest.raises(AitcError, match=rf"3 launches, given {len(flags)} flags"):
+                timed(2, chosen=flags)
 
 
 def test_closed_is_closed(model: aitc.runtime.Model) -> None:

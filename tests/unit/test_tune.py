@@ -83,6 +83,17 @@ def compiled(folder: Path) -> Path:
     return folder / "out"
 
 
+def test_runs_of_chosen_launches(tmp_path: Path) -> None:
+    """What is left out is not computed, and later runs are whole again."""
+    model(tmp_path / "m.onnx", layers=40)
+    network = runtime.load(compiled(tmp_path))
+    inputs = network.random_inputs()
+    (before,) = network(*inputs)
+    whole, nothing = (min(network.bench(30, 2, inputs, [flag] * len(network.launches))) for flag in (True, False))
+    assert nothing < whole / 2
+    np.testing.assert_array_equal(network(*inputs)[0], before)
+
+
 class Impatient(Silent):
     """Ctrl-C after some passes."""
 

@@ -151,7 +151,8 @@ typedef struct aitc_model {
    * are the instance's, valid until its next profile. */
   aitc_status (*profile)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup, int runs,
                          const uint8_t* chosen, const aitc_span** spans, size_t* count);
-  /* Like `bench`, without marks between launches, of the launches alone that `chosen` has a flag for (null: all of them). */
+  /* Like `bench`, without the times of single launches. `chosen`, if not null, has a flag for each launch, and those whose
+   * flag is 0 are left out, and so is what they compute. */
   aitc_status (*bench_chosen)(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, const uint8_t* chosen,
                               int warmup, int iterations, double* seconds);
 } aitc_model;
