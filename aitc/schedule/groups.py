@@ -7,7 +7,6 @@ path leaves the group and comes back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from aitc.ir.apart import label
 from aitc.ir.dim import hint, product
@@ -18,7 +17,7 @@ from aitc.kernels.functor import ELEMENTS
 from aitc.kernels.group import Group, make_group
 from aitc.kernels.kernel import KERNELS, coordinate, dim_of, output_indices, spread_indices
 from aitc.schedule.anchors import is_anchor
-from aitc.schedule.control import mentioned
+from aitc.schedule.regions import Growing, Regions
 from aitc.schedule.storage import Storages
 from aitc.schedule.why import TAKEN, Fusions, source_of
 
@@ -27,97 +26,15 @@ MAX_OPERANDS = 24  # pointers a group may read
 CHEAP_NODES = 8  # pointwise nodes that may be computed again for each element they are broadcast to
 
 
-@dataclass(slots=True)
-class _Growing:
-    anchor: Node | None
-    nodes: set[Node] = field(default_factory=set)
-    first: int = 0
-    last: int = 0
+class _Former(Regions):
+    """The rules by which regions grow, and the order in which they are tried. ``kernels``: the name of each anchor's."""
 
-
-class _Former:
     def __init__(self, graph: Graph, kernels: dict[Node, str], storage: Storages, defined: Mapping[str, Node], why: Fusions):
-        self.graph = graph
-        self.storage = storage
+        super().__init__(graph, storage, defined, why)
         self.kernels = kernels
-        self.order = {n: i for i, n in enumerate(graph.nodes)}
-        self.list = list(self.order)
-        self.group_of: dict[Node, _Growing] = {}
-        self.outputs = {id(v) for v in graph.outputs} | _needed_by_bodies(graph)
-        self.why = why
-        self.defined = defined
-
-    # --- bookkeeping
-    def start(self, node: Node, anchor: Node | None) -> _Growing:
-        g = _Growing(anchor, {node}, self.order[node], self.order[node])
-        self.group_of[node] = g
-        return g
-
-    def add(self, g: _Growing, nodes: list[Node]) -> None:
-        for n in nodes:
-            g.nodes.add(n)
-            if not is_view(n):
-                self.group_of[n] = g
-            g.first = min(g.first, self.order[n])
-            g.last = max(g.last, self.order[n])
-
-    def free(self, n: Node) -> bool:
-        return n not in self.group_of
-
-    def no(self, v: Value | None, reader: Node, reason: str) -> None:
-        """``reader`` does not get into the launch that computes ``v``."""
-        source = source_of(v) if v is not None else None
-        if source is not None and source in self.order:
-            self.why.no(source, reader, reason)
-
-    def producers(self, n: Node) -> Iterator[Node]:
-        """Nodes that ``n`` reads, looking through views, and those that define the dims that it needs."""
-        if self.defined:
-            for name in {s.name for s in mentioned(n)}:
-                if name in self.defined and self.defined[name] is not n:
-                    yield self.defined[name]
-        for v in (*n.inputs, *(v for body in n.bodies for v in body.captured)):
-            p = v.producer if v is not None else None
-            while p is not None and is_view(p):
-                p = p.input.producer
-            if p is not None and self.storage.joined(p):
-                yield from self.producers(p)
-            elif p is not None and p in self.order:
-                yield p
-
-    def cyclic(self, g: _Growing, extra: list[Node]) -> bool:
-        """Whether a path would leave ``g`` with ``extra`` and come back."""
-        members = g.nodes | set(extra)
-        low = min(g.first, *(self.order[n] for n in extra))
-        seen: set[int] = set()
-        stack: list[Node] = []
-
-        def push(n: Node) -> None:
-            if n in members or id(n) in seen:
-                return
-            other = self.group_of.get(n)
-            if other is None:
-                if self.order[n] > low:
-                    seen.add(id(n))
-                    stack.append(n)
-            elif other is not g and other.last > low:
-                for m in other.nodes:
-                    if id(m) not in seen:
-                        seen.add(id(m))
-                        stack.append(m)
-
-        for n in members:
-            for p in self.producers(n):
-                push(p)
-        while stack:
-            for p in self.producers(stack.pop()):
-                if p in members:
-                    return True
-                push(p)
-        return False
 
     # --- tails
-    def grow_tail(self, g: _Growing) -> None:
+    def grow_tail(self, g: Growing) -> None:
         """Takes pointwise consumers of what ``g`` computes, through views that keep every element."""
         anchor = g.anchor
         assert anchor is not None
@@ -142,7 +59,7 @@ class _Former:
                 return
         self.full(g)
 
-    def full(self, g: _Growing) -> None:
+    def full(self, g: Growing) -> None:
         """Who reads what ``g`` computes does so from memory: there is no room for more."""
         for n in g.nodes:
             for v in n.outputs:
@@ -178,7 +95,7 @@ class _Former:
             else:
                 self.no(v, user, reason)
 
-    def _no_tail(self, g: _Growing, known: dict[Value, Index], path: list[Node], user: Node) -> str:
+    def _no_tail(self, g: Growing, known: dict[Value, Index], path: list[Node], user: Node) -> str:
         """Why the pointwise reader ``user`` is not computed where the group's results are; "" if it is."""
         if not self.free(user):
             other = self.group_of[user]
@@ -188,7 +105,7 @@ class _Former:
             return "its other operand is computed between the two, from results of the first"
         return reason
 
-    def _misfit(self, g: _Growing, known: dict[Value, Index], path: list[Node], user: Node) -> str:
+    def _misfit(self, g: Growing, known: dict[Value, Index], path: list[Node], user: Node) -> str:
         """Why an operand of ``user`` that the group computes is not computed at the place where ``user`` needs it; "" if all are."""
         views = spread_indices(path, path[0].input, known[path[0].input]) if path else {}
         at = {**known, **views}
@@ -205,7 +122,7 @@ class _Former:
                 if where is not None and at[v] != where:
                     return "two of its operands are computed here, at different places"
                 where = at[v]
-            elif self._inside(g, v):
+            elif self.inside(g, v):
                 return "another operand of it is computed here, at other places"
             else:
                 outside += 1
@@ -214,14 +131,8 @@ class _Former:
             return f"the launch would read more than {MAX_OPERANDS} tensors"
         return "" if where is not None else "none of its operands is computed here"
 
-    def _inside(self, g: _Growing, v: Value) -> bool:
-        p = v.producer
-        while p is not None and is_view(p) and p not in g.nodes:
-            p = p.input.producer
-        return p is not None and p in g.nodes
-
     # --- statistics of rows
-    def take_moments(self, g: _Growing, part: int) -> None:
+    def take_moments(self, g: Growing, part: int) -> None:
         """Takes the Moments of what ``g`` computes that its kernel stores beside it: those of ``part`` neighbours along the last axis."""
         assert g.anchor is not None
         start = g.anchor.output
@@ -232,7 +143,7 @@ class _Former:
                     self.add(g, [user])
                     return
 
-    def statistics_of(self, g: _Growing) -> list[tuple[Node, int]]:
+    def statistics_of(self, g: Growing) -> list[tuple[Node, int]]:
         """Operands of ``g`` (node, input number) that are computed from the statistics of rows: each reader merges them where it applies them."""
 
         def merged(v: Value | None) -> bool:
@@ -245,7 +156,7 @@ class _Former:
         return pairs[::-1]
 
     # --- heads and map groups
-    def grow_up(self, g: _Growing, roots: list[tuple[Node, int]]) -> None:
+    def grow_up(self, g: Growing, roots: list[tuple[Node, int]]) -> None:
         """Takes producers that only this group reads: they are computed where their result is used.
 
         ``roots`` are (node, input number) pairs to start from.
@@ -278,7 +189,7 @@ class _Former:
         for node, index in work:
             self.no(node.inputs[index], node, f"a launch computes at most {MAX_NODES} nodes")
 
-    def _no_head(self, g: _Growing, p: Node, path: list[Node], repeated: bool) -> str:
+    def _no_head(self, g: Growing, p: Node, path: list[Node], repeated: bool) -> str:
         """Why ``p`` is not computed where its result is loaded; "" if it is. ``repeated``: enough is computed once for each element that
         it is broadcast to."""
         if not self.free(p):
@@ -291,10 +202,10 @@ class _Former:
             return f"more than {CHEAP_NODES} nodes would be computed again for each element they are broadcast to"
         return "a path leaves the launch and comes back" if self.cyclic(g, [*path, p]) else ""
 
-    def _space(self, g: _Growing) -> tuple:
+    def _space(self, g: Growing) -> tuple:
         return g.anchor.input.shape if g.anchor is not None else next(iter(g.nodes)).output.shape
 
-    def _only_for(self, g: _Growing, p: Node, path: list[Node]) -> bool:
+    def _only_for(self, g: Growing, p: Node, path: list[Node]) -> bool:
         """Whether every reader of ``p`` (through views) is in the group, and none evaluates it several times."""
         if id(p.output) in self.outputs:
             return False
@@ -310,7 +221,7 @@ class _Former:
                     return False
         return True
 
-    def grow_sideways(self, g: _Growing) -> None:
+    def grow_sideways(self, g: Growing) -> None:
         """Takes pointwise consumers of a map group's results that have the same space (several outputs, inner fan-out)."""
         while len(g.nodes) < MAX_NODES:
             nodes = sorted(g.nodes, key=self.order.__getitem__)
@@ -338,7 +249,7 @@ class _Former:
             self.add(g, found)
         self.full(g)
 
-    def _one_place(self, g: _Growing, extra: list[Node]) -> bool:
+    def _one_place(self, g: Growing, extra: list[Node]) -> bool:
         """Whether a map group with ``extra`` can still compute all its outputs from one coordinate."""
         group = make_group(sorted(g.nodes | set(extra), key=self.order.__getitem__), None, self.outputs)
         start = group.outputs[0]
@@ -347,7 +258,7 @@ class _Former:
 
     # --- the whole
     def run(self) -> list[Group]:
-        growing: list[_Growing] = []
+        growing: list[Growing] = []
         anchors = [n for n in self.list if is_anchor(n)]
         for n in anchors:
             growing.append(self.start(n, n))
@@ -385,59 +296,12 @@ class _Former:
             else:
                 self._readers_apart(n, _SEVERAL)
         self.why.settle(self.list, self.group_of)
-        return self._sorted(growing)
+        return self.in_order(growing)
 
     def _readers_apart(self, node: Node, reason: str) -> None:
         for v in node.outputs:
             for _, user in self._consumers(v):
                 self.no(v, user, reason)
-
-    def _sorted(self, growing: list[_Growing]) -> list[Group]:
-        """The groups in an order in which each runs after what it reads."""
-        done: dict[int, None] = {}
-        result: list[Group] = []
-        for root in sorted(growing, key=lambda g: g.last):
-            stack = [root]
-            while stack:
-                g = stack[-1]
-                if id(g) in done:
-                    stack.pop()
-                    continue
-                waiting = []
-                for n in g.nodes:
-                    for p in self.producers(n):
-                        other = self.group_of[p]
-                        if other is not g and id(other) not in done:
-                            waiting.append(other)
-                if waiting:
-                    if any(w in stack for w in waiting):
-                        raise AssertionError(f"groups depend on each other around {g.anchor!r}")
-                    stack.extend(_unique(waiting))
-                else:
-                    done[id(g)] = None
-                    nodes = sorted(g.nodes, key=self.order.__getitem__)
-                    result.append(make_group(nodes, g.anchor, self.outputs))
-                    stack.pop()
-        return result
-
-
-def _needed_by_bodies(graph: Graph) -> set[int]:
-    """ids of the values that bodies read or return; of views, those behind them."""
-    needed: set[int] = set()
-    for node in graph.holders:
-        for v in (v for body in node.bodies for v in body.captured):
-            while is_view(v.producer):
-                assert v.producer is not None
-                v = v.producer.input
-            needed.add(id(v))
-    return needed
-
-
-def _unique(groups: list[_Growing]) -> list[_Growing]:
-    seen: dict[int, _Growing] = {}
-    for g in groups:
-        seen.setdefault(id(g), g)
-    return list(seen.values())
 
 
 _SEVERAL = "a node with several results computes nothing behind them"
