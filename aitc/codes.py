@@ -182,7 +182,8 @@ CODES: dict[str, Explanation] = {
     "S03": Explanation(
         "a tuning table cannot be used",
         "The file given with --tuning (or AITC_TUNING), or that of the cache, cannot be read or is not JSON "
-        "lines of problem, config and us.",
+        "lines of problem, config and us; or that of `aitc tune` (--table) cannot be written, which it says before it "
+        "measures. `--tuning none` compiles without any.",
     ),
     # T: targets
     "T01": Explanation(

@@ -51,7 +51,7 @@ def load_table(target: Target, file: Path | None, cache: Path) -> Table:
     if file == NONE:
         return {}
     own = own_table(target, cache)
-    paths = [p for p in (shipped_table(target), own) if p.is_file()] + ([file] if file is not None else [])
+    paths = [p for p in (shipped_table(target), own) if os.path.isfile(p)] + ([file] if file is not None else [])
     return {e.problem: e.config for path in paths for e in read_table(path)}
 
 
@@ -111,10 +111,10 @@ def to_text(entries: Iterable[Entry]) -> str:
 
 def require_place(path: Path) -> None:
     """Raises AitcError (IO) if a table cannot be written to ``path``, for those who measure first. Nothing is left there."""
-    folder = next(p for p in path.absolute().parents if p.exists())
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        folder = next(p for p in path.absolute().parents if p.exists())
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -130,7 +130,7 @@ def merge_into(path: Path, entries: Iterable[Entry]) -> None:
 
     Raises AitcError: (IO) if it cannot be written, (USAGE) if what is there is no table.
     """
-    merged = {e.problem: e for e in (read_table(path) if path.is_file() else [])}
+    merged = {e.problem: e for e in (read_table(path) if os.path.isfile(path) else [])}
     merged.update((e.problem, e) for e in entries)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 from aitc.errors import AitcError, Exit
-from aitc.schedule.table import Entry, load_table, merge_into, own_table, parse, read_table, shipped_table, to_text
+from aitc.schedule.table import (
+    Entry,
+    load_table,
+    merge_into,
+    own_table,
+    parse,
+    read_table,
+    require_place,
+    shipped_table,
+    to_text,
+)
 from aitc.targets.target import all_targets, find_target
 
 CPU = find_target("cpu")
@@ -72,6 +82,17 @@ def test_a_table_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(AitcError, match="cannot write the tuning table") as e:
         merge_into(tmp_path / "file" / "t.json", [Entry("k a", "x", 1.0)])
     assert e.value.exit_code == Exit.IO
+
+
+def test_a_place_that_cannot_be_looked_at(tmp_path: Path) -> None:
+    """Like a folder of somebody else: no table of the cache, and none can be written."""
+    place = tmp_path / ("x" * 300)
+    assert load_table(CPU, None, place) == load_table(CPU, None, tmp_path)
+    for write in (require_place, lambda path: merge_into(path, [])):
+        for path in (place, place / "t.json"):
+            with pytest.raises(AitcError, match="cannot write the tuning table") as e:
+                write(path)
+            assert e.value.exit_code == Exit.IO
 
 
 def test_what_ships_is_a_table() -> None:
