@@ -252,7 +252,8 @@ def _build_and_measure(
             interrupted = True
         variants = _variants(_problems(slots, select, known), slots) if gpu and left > 0 else []
         if variants:
-            settled = settle(instance, inputs, variants, left, lambda s, what: progress.step(s, int(left), what))
+            spent = how.seconds - left
+            settled = settle(instance, inputs, variants, left, lambda s, what: progress.step(int(spent + s), int(how.seconds), what))
             interrupted = settled.interrupted
         device = instance.device_name
     problems = _problems(slots, select, known, settled=settled)

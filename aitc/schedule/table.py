@@ -30,7 +30,8 @@ NONE = Path("none")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The fastest ``config`` measured for ``problem`` on a target, and its time in microseconds; ``tried``: those of the others."""
+    """The best ``config`` measured for ``problem`` on a target, and its time in microseconds; ``tried``: those of the others. On a GPU whole runs
+    may have chosen one that is not the fastest by itself."""
 
     problem: str
     config: str
