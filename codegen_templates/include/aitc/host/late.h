@@ -1,5 +1,5 @@
 // What models need whose sizes, branches or trips only the data decides: memory that is taken while the model runs, and
-// numbers that the host reads back. Included by device_cpu.h and device_gpu.h.
+// numbers that the host reads back. Included by device_cpu.h and launch_gpu.h.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -11,7 +11,7 @@
 
 namespace aitc::host {
 
-struct Run;  // what a launch needs; defined by device_cpu.h or device_gpu.h
+struct Run;  // what a launch needs; defined by device_cpu.h or launch_gpu.h
 
 struct Program {
   const char *name, *api, *targets, *model, *digest;
