@@ -19,8 +19,8 @@ from bench import record
 
 QUIET_US = 800.0
 CLEAR = 0.96  # of the default's time
-CONTRADICTED = 0.01  # of a run: what whole runs have to save where the candidate is no faster by itself
-SAVED = 0.003  # of a run, where it is
+SURE = 0.01  # of a run: what whole runs have to save where they are long, or where the candidate is no faster by itself
+SAVED = 0.003  # of a run, otherwise
 
 
 def decide(run_us: float | None, detail: Mapping[str, Any]) -> Entry | None:
@@ -30,10 +30,10 @@ def decide(run_us: float | None, detail: Mapping[str, Any]) -> Entry | None:
     fastest = min(us, key=lambda c: us[c])
     if settled is not None and run_us is not None:
         part = detail["saved_us"] / run_us
-        agreed = us[settled] <= us[chosen]
-        if settled != chosen and part > (SAVED if agreed else CONTRADICTED) and (agreed or run_us < QUIET_US):
+        agreed, quiet = us[settled] <= us[chosen], run_us < QUIET_US
+        if settled != chosen and part > (SAVED if agreed and quiet else SURE) and (agreed or quiet):
             return Entry(detail["problem"], settled, us[settled])
-        if settled == chosen and run_us < QUIET_US:
+        if settled == chosen and quiet:
             return Entry(detail["problem"], chosen, us[chosen])
     if us[fastest] < CLEAR * us[chosen]:
         return Entry(detail["problem"], fastest, us[fastest])

@@ -155,11 +155,12 @@ def test_rows_of_another_commit_keep_its_name(tmp_path: Path, monkeypatch: pytes
         (100.0, "auto", 0.0, "auto"),  # kept against the others
         (5000.0, "auto", 0.0, "wide"),  # long runs are noisy
         (5000.0, "deep", 90.0, "wide"),
+        (5000.0, "near", 40.0, "wide"),  # less than a hundredth of a long run
         (None, None, 0.0, "wide"),  # no whole runs
     ],
 )
 def test_what_ships(run_us: float | None, settled: str | None, saved_us: float, expected: str) -> None:
-    us = {"auto": [1.0, 10.0], "wide": [1.0, 9.0], "deep": [1.0, 10.5]}
+    us = {"auto": [1.0, 10.0], "wide": [1.0, 9.0], "deep": [1.0, 10.5], "near": [1.0, 9.9]}
     detail = {"problem": "k p", "launches": 1, "chosen": "auto", "settled": settled, "saved_us": saved_us, "us": us}
     entry = ship.decide(run_us, detail)
     assert entry is not None and (entry.config, entry.us) == (expected, us[expected][1])
