@@ -9,6 +9,7 @@ import numpy as np
 
 from aitc.ir.dim import ceildiv, hint, mul, product
 from aitc.ir.graph import Node
+from aitc.ir.packing import by_tap
 from aitc.kernels import cdna
 from aitc.kernels import kernel as k
 from aitc.kernels.cdna import MATRIX_TYPES, CdnaTile
@@ -94,7 +95,7 @@ def gpu_filter(
     assert isinstance(array, np.ndarray)
     taps = p.window[0] * p.window[1] * p.window[2]
     depth = taps * p.C
-    packed = np.ascontiguousarray(array.reshape(p.group * p.K, p.C, taps).transpose(0, 2, 1))  # (groups K, T R S, C)
+    packed = by_tap(array.reshape(p.group * p.K, p.C, taps), p.group * p.K)  # (groups K, T R S, C)
     pointer = parameters.pointer(root, const=True)
     c_type = root.type.dtype.c
     offset = f" + int64_t(group) * {p.K * depth}" if p.group > 1 else ""

@@ -11,6 +11,7 @@ import numpy as np
 from aitc.ir.dim import divisor, hint, min_, mul, product
 from aitc.ir.graph import Node
 from aitc.ir.op import Kind
+from aitc.ir.packing import by_tap
 from aitc.kernels import kernel as k
 from aitc.kernels.conv_resident_sm90 import resident
 from aitc.kernels.conv_sm90 import ConvSm90, dense_output, in_rows
@@ -134,7 +135,7 @@ class ConvPatchSm90(k.Kernel):
         shape = k.shape_members(parameters, images=p.N)
         tile = f"PatchTileSm90<{p.K}, {c.blocks}, {c.stages}>"
         call = (f"conv_patch_sm90<{tile}, {root.type.dtype.c}, Window>(int(shape.images), map_x, map_w, Store{{{', '.join(r.store.initializers)}}}, map_d);",)
-        packed = np.ascontiguousarray(r.array.reshape(p.K, p.C, taps).transpose(0, 2, 1))
+        packed = by_tap(r.array.reshape(p.K, p.C, taps), p.K)
         flops = mul(product((p.pixels, p.K)), 2 * taps * p.C)
         return sm90_draft(
             self.name, group, config, "aitc/gpu/conv_patch_sm90.h", call, (r.store,), (r.window(),), shape, maps, parameters, declared,

@@ -351,8 +351,10 @@ def nbytes(group: Group) -> Dim:
         readers = [n for n in v.users if n in inside]
         count = product(v.shape)
         if readers and all(n.op.name == "Gather" and n.inputs[0] is v for n in readers):
+            gathered: Dim = 0
             for n in readers:
-                count = min_(count, product(n.output.shape) * len(readers))
+                gathered = gathered + product(n.output.shape)
+            count = min_(count, gathered)
         total = total + count * v.type.dtype.bytes
     return total
 

@@ -137,7 +137,7 @@ def row_shapes(rows: Dim, K: Dim, contiguous: bool, width: int, target: Target) 
 def row_us(shape: RowShape, rows: int, K: int, nbytes: float, contiguous: bool, target: Target) -> float:
     """Bandwidth when the grid is large, latency when it is small. Contiguous rows: 0.4 us for each vector that a thread has and 50 ns for each step across
     lanes, once for each wave of blocks; where warps share a row the waves do not flow into each other, and a block of 1024 threads leaves half of a
-    multiprocessor waiting (norms of BERT, ViT and Stable Diffusion's UNet in the model, on one H200). Columns: 30 and 25 ns."""
+    multiprocessor waiting (norms of BERT, ViT and Stable Diffusion's UNet in the models, bench/results/score_h200.json). Columns: 30 and 25 ns."""
     memory = nbytes / target.gbps * 1e-3
     if not shape.threads:
         return target.launch_us + memory

@@ -153,7 +153,8 @@ def products_us(configs: Sequence[Sm90Tile | Sm90Split], extents: Sequence[Exten
 
     Per K-block of a tile the larger of multiplying and of filling shared memory, plus what is exposed. A K-block is 128 bytes deep: of every type it takes as
     long as one of 64 halves. Fitted to 543 measurements of single products on one H200 (M 16 to 802,816; tests/kernels/gpu/timing_sm90.py) and held against
-    531 more: 6 % off on average; of the candidates that were measured the choice costs 0.8 %.
+    531 more: 6 % off on average. These ran alone, their weights in cache; what is said of deep splits and of widths that 64 does not divide was added for
+    what products took in models (bench/results/score_h200.json).
     """
     config = configs[0]
     if isinstance(config, Sm90Split):

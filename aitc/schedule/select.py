@@ -18,7 +18,6 @@ from aitc.targets.target import Target
 Table = Mapping[str, str]  # key of a problem -> name of the configuration
 
 
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What was chosen for the problem with ``key``, on whose word (``table`` or ``model``), and its predicted time.

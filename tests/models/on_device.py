@@ -85,10 +85,10 @@ def export_as(name: str, form: tuple[str, bool]) -> str:
     """An architecture in full size by one of torch's exporters, its named dims symbolic or not."""
     from models.export import Exporter, export
 
-    exporter, dynamic = cast(Exporter, form[0]), form[1]
-    path = MODELS / f"{name}-{exporter}-{'dynamic' if dynamic else 'static'}.onnx"
     if form == STATIC:
         return str(full_model(name))
+    exporter, dynamic = cast(Exporter, form[0]), form[1]
+    path = MODELS / f"{name}-{exporter}-{'dynamic' if dynamic else 'static'}.onnx"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")

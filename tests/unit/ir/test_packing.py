@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -28,9 +29,9 @@ def test_what_is_contiguous_is_not_copied() -> None:
 
 
 @pytest.mark.parametrize(("shape", "rows"), [((5, 7, 1), 5), ((5, 7, 1), 8), ((3, 33, 9), 3), ((64, 130, 4), 96)])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.float32, np.int8])
 def test_filters_by_tap(shape: tuple[int, int, int], rows: int, dtype: type) -> None:
-    filters = np.random.default_rng(0).integers(-100, 100, shape).astype(dtype)
+    filters: np.ndarray = np.random.default_rng(0).integers(-100, 100, shape).astype(dtype)
     made = by_tap(filters, rows)
     assert made.shape == (rows, shape[2], shape[1]) and made.dtype == dtype and made.flags.c_contiguous
     np.testing.assert_array_equal(made[: shape[0]], filters.transpose(0, 2, 1))
