@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aitc.ir.dim import Dim, divisor, hint, mul, product
+from aitc.ir.graph import Value
 from aitc.ir.index import unflatten
 from aitc.ir.packing import by_tap
 from aitc.kernels import kernel as k
@@ -15,7 +16,16 @@ from aitc.kernels import sm90
 from aitc.kernels.convolution import ConvForm, ConvProblem, conv_form, filter_root
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group
-from aitc.kernels.product_sm90 import Config, Lines, Operands, ProductSm90, Work, operand_reason, product_configs
+from aitc.kernels.product_sm90 import (
+    Config,
+    Lines,
+    Operands,
+    ProductSm90,
+    Work,
+    operand_reason,
+    product_configs,
+    second_root,
+)
 from aitc.kernels.sites import Matrix, constant_array, dense_result, linear, staged_operand
 from aitc.targets.target import Target
 
@@ -164,6 +174,19 @@ class ConvSm90(ProductSm90):
             traffic += read * p.C + p.C * p.window[1] * p.window[2] * K
         blocks = sum(blocks_of(p) for p in problem.parts)
         return sm90.Extent(1, M, K, blocks, sm90.elem_bytes(problem.dtype) * traffic, True)
+
+    def rows(self, group: Group, storage: StorageOf) -> Matrix | None:
+        assert group.anchor is not None
+        form = conv_form(group.anchor, storage)
+        stride = pixel_stride(form) if isinstance(form, ConvForm) and in_rows(form.problem) else None
+        return Matrix(form.root, form.root, form.offset, stride, 1) if isinstance(form, ConvForm) and stride is not None else None
+
+    def weights(self, group: Group, storage: StorageOf) -> tuple[Value, np.ndarray] | None:
+        assert group.anchor is not None
+        form, array = conv_form(group.anchor, storage), constant_array(group.anchor.inputs[1])  # type: ignore[arg-type]
+        if not isinstance(form, ConvForm) or not in_rows(form.problem) or not isinstance(array, np.ndarray):
+            return None
+        return second_root(group), array.reshape(form.problem.K, form.problem.C).T
 
     def slowness(self, problem: ConvSm90Problem, config: Config) -> float:
         """Gathered pixels come at a lower rate than rows of a matrix, which small tiles wait for: of 190 measurements of single convolutions on one H200, and

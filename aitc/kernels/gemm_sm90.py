@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from aitc.ir.dim import Dim, mul, product
+from aitc.ir.graph import Value
 from aitc.ir.packing import contiguous
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group, heavy_epilogue
 from aitc.kernels.matmul import MatMulForm, MatMulProblem, matmul_form, problem_of
-from aitc.kernels.product_sm90 import Config, Operands, ProductSm90, Work, operand_reason, product_configs
+from aitc.kernels.product_sm90 import Config, Operands, ProductSm90, Work, operand_reason, product_configs, second_root
 from aitc.kernels.sites import Matrix, constant_array, dense_result, described_by, staged_operand
 from aitc.targets.target import Target
 
@@ -128,6 +129,17 @@ class GemmSm90(ProductSm90):
         size = sm90.elem_bytes(problem.dtype)
         traffic = float(size * (batch * M * K + shared * K * N + batch * M * N))
         return sm90.Extent(batch, M, N, -(-K * size // sm90.BLOCK_BYTES), traffic, problem.constant)
+
+    def rows(self, group: Group, storage: StorageOf) -> Matrix | None:
+        assert group.anchor is not None
+        form = matmul_form(group.anchor, storage)
+        return form.a if isinstance(form, MatMulForm) and form.batch == 1 else None
+
+    def weights(self, group: Group, storage: StorageOf) -> tuple[Value, np.ndarray] | None:
+        assert group.anchor is not None
+        form = matmul_form(group.anchor, storage)
+        stack = constant_b(form) if isinstance(form, MatMulForm) else None
+        return (second_root(group), stack[0]) if stack is not None and len(stack) == 1 else None
 
     def slowness(self, problem: Sm90Problem, config: Config) -> float:
         """The other group's products hide stores, but not all of a dear epilogue; the widest tiles have no registers left for it."""

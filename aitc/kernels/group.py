@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aitc.errors import Loc
 from aitc.ir.dim import hint, product
@@ -18,7 +18,7 @@ HEAVY_FLOPS = 8
 class Group:
     """``nodes`` in topological order (views between them included); ``inputs`` are read from memory, ``outputs`` written.
 
-    ``parts``: the groups of a launch that runs several, side by side.
+    ``parts``: the groups of a launch that runs several: side by side, or, ``chained``, one after another on the same rows.
     """
 
     nodes: tuple[Node, ...]
@@ -27,6 +27,7 @@ class Group:
     outputs: tuple[Value, ...]
     locs: tuple[Loc, ...]
     parts: tuple["Group", ...] = ()
+    chained: bool = False
 
     @property
     def inside(self) -> frozenset[Node]:
@@ -35,7 +36,7 @@ class Group:
     def describe(self) -> str:
         """One line for reports: anchor and what is fused with it."""
         if self.parts:
-            return " | ".join(part.describe() for part in self.parts)
+            return (" then " if self.chained else " | ").join(part.describe() for part in self.parts)
         rest = [n.op.name for n in self.nodes if n is not self.anchor and not is_view(n)]
         parts = ([self.anchor.op.name] if self.anchor else []) + rest
         return " + ".join(parts[:6]) + (f" + {len(parts) - 6} more" if len(parts) > 6 else "")
@@ -90,3 +91,17 @@ def side_by_side(groups: Sequence[Group]) -> Group:
     nodes = dict.fromkeys(n for g in groups for n in g.nodes)
     locs = dict.fromkeys(loc for g in groups for loc in g.locs)
     return Group(tuple(nodes), None, tuple(inputs.values()), tuple(outputs.values()), tuple(locs), tuple(groups))
+
+
+def one_after_another(first: Group, second: Group, needed: set[int]) -> Group:
+    """``first``, and ``second`` that reads what it makes, as one; ``needed`` holds ids of values that must be stored anyway."""
+    both = make_group([*first.nodes, *second.nodes], None, needed)
+    made = set(first.outputs)
+
+    def of_first(v: Value) -> bool:
+        while is_view(v.producer):
+            assert v.producer is not None
+            v = v.producer.input
+        return v in made
+
+    return replace(both, inputs=tuple(v for v in both.inputs if not of_first(v)), parts=(first, second), chained=True)

@@ -138,6 +138,8 @@ class Kernel(ABC):
         0  # kernels are asked in this order, highest first; the first that accepts (or asks for copies) gets the node
     )
     doc: str = ""
+    chains: bool = False
+    """Whether it takes groups of two parts, of which the second reads what the first makes (``group.one_after_another``), and no others."""
     family: str = ""
     """Kernels of one family can share a launch (``together``); "": never."""
 

@@ -120,6 +120,14 @@ class ProductSm90(k.Kernel):
     ) -> Operands:
         """A and B; names of maps and structs end in ``suffix``. ``declared``: what the functors of the launch read."""
 
+    def rows(self, group: Group, storage: StorageOf) -> Matrix | None:
+        """A as a matrix of (M, K) in memory; None if it is none."""
+        return None
+
+    def weights(self, group: Group, storage: StorageOf) -> tuple[Value, np.ndarray] | None:
+        """The constant behind a B that is the same for all batches, and B as (K, N), however it lies; None if there is none."""
+        return None
+
     def slowness(self, problem: Any, config: Config) -> float:
         """How much longer it takes than the machine model of matrices says."""
         return 1.0
@@ -182,7 +190,7 @@ class ProductSm90(k.Kernel):
         works = [part.kernel.work(part.group, storage) for part in parts]  # type: ignore[attr-defined]
         stores = [_store(part.group, w, c, parameters, storage, target, str(n)) for n, (part, w, c) in enumerate(zip(parts, works, configs, strict=True))]
         declared = parameters.clone()
-        if any((id(_second_root(part.group)), True) in declared.pointers for part in parts):
+        if any((id(second_root(part.group)), True) in declared.pointers for part in parts):
             return None  # an epilogue reads what another product wants in its own order
         texts: list[_Text] = []
         packed: dict[str, np.ndarray] = {}
@@ -225,15 +233,18 @@ def _holds_several(config: Config) -> bool:
     return isinstance(config, sm90.Sm90Split) or config.groups == 1
 
 
-def _second_root(group: Group) -> Value:
-    """What the second operand of the anchor is a view of."""
-    assert group.anchor is not None
-    v = group.anchor.inputs[1]
-    assert v is not None
+def root_of(v: Value) -> Value:
+    """What ``v`` is a view of."""
     while is_view(v.producer):
         assert v.producer is not None
         v = v.producer.input
     return v
+
+
+def second_root(group: Group) -> Value:
+    """What the second operand of the anchor is a view of."""
+    assert group.anchor is not None and group.anchor.inputs[1] is not None
+    return root_of(group.anchor.inputs[1])
 
 
 def _store(

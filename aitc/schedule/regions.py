@@ -36,7 +36,7 @@ class Regions:
         self.order = {n: i for i, n in enumerate(graph.nodes)}
         self.list = list(self.order)
         self.group_of: dict[Node, Growing] = {}
-        self.outputs = {id(v) for v in graph.outputs} | _needed_by_bodies(graph)
+        self.outputs = kept(graph)
         self.why = why
         self.defined = defined
 
@@ -145,6 +145,11 @@ class Regions:
                     result.append(make_group(nodes, g.anchor, self.outputs))
                     stack.pop()
         return result
+
+
+def kept(graph: Graph) -> set[int]:
+    """ids of the values that are stored whoever reads them."""
+    return {id(v) for v in graph.outputs} | _needed_by_bodies(graph)
 
 
 def _needed_by_bodies(graph: Graph) -> set[int]:

@@ -19,6 +19,7 @@ from aitc.kernels.kernel import KERNELS, No, kernels_for
 from aitc.kernels.spelling import dim_name
 from aitc.registry import load
 from aitc.schedule import memory
+from aitc.schedule.chain import chain
 from aitc.schedule.control import Control, definitions, lower_control
 from aitc.schedule.dims import dim_sources
 from aitc.schedule.groups import form_groups
@@ -39,6 +40,7 @@ from aitc.schedule.plan import (
     Weight,
 )
 from aitc.schedule.prepare import prepare
+from aitc.schedule.regions import kept
 from aitc.schedule.requirements import requirements
 from aitc.schedule.select import Choice, Select, Table, choosing
 from aitc.schedule.steps import SCRATCH_TYPES, Block, Scheduled, StepPlanner, known_symbols, touched
@@ -106,6 +108,10 @@ def _block(graph: Graph, target: Target, select: Select, storage: Storages, know
     kernels = prepare(graph, storage, target, why)
     defined = definitions(graph, known)
     groups = form_groups(graph, kernels, storage, defined, why)
+    by_model = choosing(None)
+    groups = chain(
+        groups, kept(graph), bool(defined), storage, target, lambda g: _select(by_model, g, kernels, storage, target)[1][0].score_us, why
+    )
     scheduled = []
     for group in groups:
         name, choices = _select(select, group, kernels, storage, target)
@@ -123,8 +129,9 @@ def _select(select: Select, group: Group, kernels: Mapping[Node, str], storage: 
     anchor = group.anchor
     first = kernels[anchor] if anchor is not None else "map"
     able = [k.name for k in kernels_for(anchor.op.name, target) if k.takes_around(KERNELS[first])] if anchor is not None else [first]
+    able = [k.name for k in KERNELS if k.chains and k.available(target)] if group.chained else able[able.index(first) :]
     reasons = []
-    for name in able[able.index(first) :]:
+    for name in able:
         choices = select(KERNELS[name], group, storage, target)
         if not isinstance(choices, No):
             return name, choices

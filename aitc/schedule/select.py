@@ -56,9 +56,11 @@ def _sizes(problem: Any) -> str:
         elif isinstance(x, tuple):
             for y in x:
                 look(y)
+        elif is_dataclass(x):
+            for f in fields(x):
+                look(getattr(x, f.name))
 
-    for f in fields(problem) if is_dataclass(problem) else ():
-        look(getattr(problem, f.name))
+    look(problem)
     ordered = sorted(found, key=lambda s: s.name)
     return " ".join(f"{s.name}:{s.lo}..{'' if s.hi is None else s.hi}{'' if s.hint is None else f'~{s.hint}'}" for s in ordered)
 
@@ -71,6 +73,9 @@ def epilogue_class(group: Group) -> str:
     if that is not one result of the anchor's type.
     """
     anchor = group.anchor
+    if group.chained:
+        classes = [epilogue_class(part) for part in group.parts]
+        return " then ".join(c or "none" for c in classes) if any(classes) else ""
     if anchor is None:
         return ""
     after = behind_anchor(group)

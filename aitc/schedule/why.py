@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aitc.ir.apart import Apart, label
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import is_view
 from aitc.ir.op import Kind
+from aitc.kernels.group import Group
 
 TAKEN = "it is part of the launch of"  # says little where another reason is known
 
@@ -26,6 +27,7 @@ class Fusions:
     views: int = 0
     joined: int = 0
     copies: int = 0
+    chained: int = 0
     groups: int = 0
     launches: int = 0
     apart: list[Apart] = field(default_factory=list)
@@ -39,6 +41,19 @@ class Fusions:
         """``v`` is copied, since ``reader`` cannot take it where it is."""
         source = source_of(v)
         self.apart.append(Apart("memory", label(source) if source is not None else f"%{v.name}", label(reader), reason))
+
+    def chain(self, first: Group, second: Group) -> None:
+        """Product ``second`` runs in the launch of product ``first``."""
+        self.chained += 1
+        one, other = ({label(n) for n in g.nodes} for g in (first, second))
+        self.apart = [a for a in self.apart if a.kind != "vertical" or a.first not in one or a.second not in other]
+
+    def unchained(self, first: Group, second: Group, reason: str) -> None:
+        """Product ``second`` does not run in the launch of product ``first``, whose results it reads: that is why, whatever else is said of the two."""
+        inside = {label(n) for n in first.nodes}
+        for at, a in enumerate(self.apart):
+            if a.kind == "vertical" and a.first in inside and second.anchor is not None and a.second == label(second.anchor):
+                self.apart[at] = replace(a, reason=reason)
 
     def settle(self, nodes: Iterable[Node], group_of: Mapping[Node, object]) -> None:
         """All nodes have their groups: pairs of different groups keep their reasons."""
@@ -99,6 +114,10 @@ def counts(fusions: Fusions, merged: int) -> list[tuple[str, int, str]]:
             "memory: views and Concats in place", fusions.nodes,
             f"{fusions.views} views, {fusions.joined} Concats, less {fusions.copies} copies",
         ),
-        ("vertical: heads and tails of one launch", fusions.groups, f"{fusions.nodes - fusions.groups} fewer"),
+        (
+            "vertical: heads and tails of one launch", fusions.groups + fusions.chained,
+            f"{fusions.nodes - fusions.groups - fusions.chained} fewer",
+        ),
+        ("vertical: a product in the launch of the one before", fusions.groups, f"{fusions.chained} fewer"),
         ("horizontal: independent groups share a launch", fusions.launches, f"{fusions.groups - fusions.launches} fewer"),
     ]  # fmt: skip

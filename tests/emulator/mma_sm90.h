@@ -120,6 +120,7 @@ inline float4 load_shared_float4(uint32_t address, AITC_EMULATOR_SITE) {
 }
 using emu::named_arrive;
 using emu::named_sync;
+inline void compiler_fence() {}
 inline float exp2_fast(float x) { return exp2f(x); }
 template <int Count> inline void registers_take(AITC_EMULATOR_SITE) { emu::set_registers(Count, true, site); }
 template <int Count> inline void registers_give(AITC_EMULATOR_SITE) { emu::set_registers(Count, false, site); }

@@ -38,6 +38,9 @@ def data(
         m[:, 0] = 0.5
         m = rounded(m, dtype)
         score = score + m[:, None, None, :]
+    elif mask == "pad":  # each text is shorter than the one before, the first has all keys
+        m = np.where(np.arange(keys) < keys - np.arange(batch)[:, None] * (keys // 3), 0, -np.inf)
+        score = score + m[:, None, None, :]
     elif mask == "full":
         m = rounded(rng.standard_normal((heads, queries, keys)), dtype)
         score = score + m[None]

@@ -37,7 +37,7 @@ def attention(
     scale = 1 / np.sqrt(D)
     if light:
         q, k, v, y = zeros(batch, queries, heads, D), zeros(batch, keys, kv_heads, D), zeros(batch, keys, kv_heads, DV), zeros(batch, queries, heads, DV)
-        m = {"row": zeros(batch, keys), "full": zeros(heads, queries, keys)}.get(mask, zeros(1))
+        m = {"row": zeros(batch, keys), "pad": zeros(batch, keys), "full": zeros(heads, queries, keys)}.get(mask, zeros(1))
     else:
         q, k, v, m, y = data(rng, batch, heads, queries, keys, D, DV, kv_heads, causal, mask, dtype, scale)
     threads = 128 * groups + (32 if groups == 1 else 128)
@@ -57,7 +57,7 @@ def attention(
     ]
     map_o = Map(0, of=4, dtype=dtype, sizes=(DV, queries, heads, batch), strides=(heads * DV * 2, DV * 2, queries * heads * DV * 2), box=(64, 16, 1, 1))
     width = 2 if keys % 2 == 0 else 1
-    body = {"row": f"data + int64_t(batch) * {keys} + col", "full": f"data + (int64_t(head) * {queries} + row) * {keys} + col"}.get(mask, "data")
+    body = {"row": f"data + int64_t(batch) * {keys} + col", "pad": f"data + int64_t(batch) * {keys} + col", "full": f"data + (int64_t(head) * {queries} + row) * {keys} + col"}.get(mask, "data")
     element, tail = (", float (&out)[V]", "out[j] = v[j]") if returns else ("", f"r[j] = convert<{ct}>(v[j])")
     store = "" if returns else f"store<V>(y + ((int64_t(batch) * {queries} + row) * {heads} + head) * {DV} + d, r);"
     source = f"""#include "aitc/gpu/attention_sm90.h"
@@ -138,3 +138,7 @@ def cases() -> Iterator[Problem]:
     yield attention((64, 2, 2, 1, False), 1, 1, 70, 100, 256, causal=True)
     yield attention(two, 1, 2, 100, 200, 64, dtype="bf16")
     yield attention(whole, 1, 2, 100, 100, 96, dtype="bf16", mask="full", returns=False)
+    yield attention(two, 3, 2, 70, 333, 64, mask="pad")
+    yield attention(one, 3, 1, 65, 130, 64, mask="pad", causal=True, blocks=1)
+    yield attention(three, 2, 2, 200, 249, 64, mask="row", blocks=1)
+    yield attention(whole, 3, 1, 40, 126, 64, mask="pad")

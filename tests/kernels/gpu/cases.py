@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from . import (
     attention_cases,
     attention_sm90_cases,
+    chain_sm90_cases,
     conv_cases,
     conv_sm90_cases,
     gemm_cases,
@@ -27,6 +28,7 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
     "gemm_sm80": gemm_cases.sm80_cases,
     "gemm_sm90": gemm_sm90_cases.cases,
     "grouped_sm90": grouped_sm90_cases.cases,
+    "chain_sm90": chain_sm90_cases.cases,
     "moments_sm90": moments_cases.cases,
     "gemm_simt": gemm_cases.simt_cases,
     "gemv": gemm_cases.gemv_cases,

@@ -21,6 +21,7 @@ PICK = {
     "gemm_sm80": 13,
     "gemm_sm90": 16,
     "grouped_sm90": 4,
+    "chain_sm90": 1,
     "moments_sm90": 3,
     "conv_sm90": 7,
     "attention_sm90": 8,

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from aitc.kernels import sm90
+from aitc.kernels.chain_sm90 import ChainProblem, ChainSm90
 from aitc.kernels.product_sm90 import product_configs
 from aitc.targets.target import find_target
 
-from . import attention_sm90_cases, gemm_sm90_cases, grouped_sm90_cases
+from . import attention_sm90_cases, chain_sm90_cases, gemm_sm90_cases, grouped_sm90_cases
+from .chain_sm90_cases import ChainTile
 from .gemm_sm90_cases import Sm90Tile, SplitTile
 from .timing import Race
 
@@ -68,6 +70,32 @@ def _grouped(sizes: tuple[tuple[int, int, int], ...], tiles: tuple[Sm90Tile | Sp
     return Race(f"grouped_sm90 {name}", sum(2.0 * M * N * K for M, N, K in sizes), 0, make, rival)
 
 
+BLOCKS = ((3136, 256, 64, 64), (3136, 256, 64, 128), (784, 512, 128, 128), (784, 512, 128, 256), (196, 1024, 256, 256))
+CHAINS = (*((batch * pixels, *sizes) for batch in (1, 8, 32, 256) for pixels, *sizes in BLOCKS), (100352, 384, 96, 96), (25088, 768, 192, 192))
+"""(M, N, K, N2) of two products in one launch: the last convolution of a block of ResNet-50 and the first of the next; feed-forward blocks of
+ConvNeXt and Swin."""
+
+
+def _chain(M: int, N: int, depth: int, outer: int, count: int = 4) -> Race:
+    """The first result is kept, and has a residual added, but for feed-forward blocks."""
+    kept = depth not in (96, 192)
+    target = find_target("h200")
+    traffic = 2 * (M * depth + N * depth + N * outer + M * outer + (2 * M * N if kept else 0))
+    one, other = sm90.Extent(1, M, N, -(-depth // 64), 0.0, True), sm90.Extent(1, M, outer, N // 64, 0.0, True)
+    kernel, problem = ChainSm90(), ChainProblem(None, None, one, other, traffic, kept, kept, False)
+    best = sorted(kernel.configs(problem, target), key=lambda c: kernel.score_us(problem, c, target))[:count]
+    tiles = tuple(ChainTile(c.BM, c.BN, c.BE, c.stages, c.slots, c.stored, c.staged) for c in best)
+
+    def rival(torch: Any, x: list[Any]) -> Any:
+        d = torch.addmm(x[3], x[0].view(M, depth), x[1].view(N, depth).t())
+        d = (d + x[5].view(M, N) if kept else d).relu_()
+        e = torch.addmm(x[4], d, x[2].view(N, outer)).relu_()
+        return d if kept else e
+
+    make = tuple(chain_sm90_cases.chain(t.text, t, M, N, depth, outer, light=True) for t in tiles)
+    return Race(f"chain_sm90 {M},{N},{depth},{outer}", 2.0 * M * N * (depth + outer), traffic, make, rival)
+
+
 def _attention(
     b: int, h: int, length: int, D: int, tiles: tuple[tuple[int, int, int, int, bool], ...], causal: bool = False, keys: int | None = None
 ) -> Race:
@@ -98,6 +126,8 @@ def races() -> Iterator[Race]:
     heads = ((1600, 64, 576), (400, 64, 1152), (100, 64, 2304), (1600, 64, 576), (400, 64, 1152), (100, 64, 2304))
     for sizes in (qkv, heads, ((1, 4096, 4096), (1, 1024, 4096), (1, 1024, 4096))):
         yield _grouped(sizes, (T(64, 64, 12), K(64, 64, 6, 2), K(64, 64, 6, 4), K(64, 32, 8, 4)))
+    for links in CHAINS:
+        yield _chain(*links)
     one = ((128, 1, 1, 3, True), (128, 1, 1, 2, True), (128, 1, 2, 2, False))
     yield _attention(1, 12, 128, 64, one)
     yield _attention(32, 12, 128, 64, one)

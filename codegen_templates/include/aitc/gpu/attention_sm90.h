@@ -45,11 +45,11 @@ template <int Band> struct AttentionOrder {
   }
 };
 
-// Running maximum and sum of the two rows that a thread holds a part of; a row's four threads are neighbours.
+// Running maximum (in units of log 2) and sum of the two rows that a thread holds a part of; a row's four threads are neighbours.
 struct OnlineSoftmax {
   float top[2] = {lowest<float>(), lowest<float>()}, sum[2] = {0, 0};
 
-  // Turns scores into probabilities relative to the new maximum; `factor`: by what to multiply what came before.
+  // Turns scores, `scale` times which are units of log 2, into probabilities relative to the new maximum; `factor`: by what to multiply what came before.
   template <int Count> AITC_FN void step(float (&s)[Count], float scale, float (&factor)[2]) {
     AITC_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -58,9 +58,9 @@ struct OnlineSoftmax {
       for (int j = 4; j < Count; j += 4) best = fmaxf(best, fmaxf(s[j + 2 * h], s[j + 2 * h + 1]));
       best = fmaxf(best, shuffle_xor(best, 1));
       best = fmaxf(best, shuffle_xor(best, 2));
-      best = fmaxf(best, top[h]);
-      const float base = best == lowest<float>() ? 0.0f : best * scale;
-      factor[h] = exp2_fast(top[h] * scale - base);
+      best = best == lowest<float>() ? top[h] : fmaxf(best * scale, top[h]);  // no key yet: the scale would make one of it
+      const float base = best == lowest<float>() ? 0.0f : best;
+      factor[h] = exp2_fast(top[h] - base);
       top[h] = best;
       float total[2] = {0, 0};
       AITC_UNROLL
@@ -98,7 +98,8 @@ template <int BN, class Shape, class Mask> AITC_FN void add_mask(float (&s)[BN /
   constexpr int V = Mask::width;
   const int queries = shape.queries, keys = shape.keys, rows[2] = {min_of(row, queries - 1), min_of(row + 8, queries - 1)};
   AITC_UNROLL
-  for (int j = 0; j < BN / 8; ++j)
+  for (int j = 0; j < BN / 8; ++j) {
+    if (j % 4 == 0) compiler_fence();  // masks of a whole tile in registers would spill
     AITC_UNROLL
     for (int h = 0; h < (Mask::by_row ? 2 : 1); ++h)
       AITC_UNROLL
@@ -115,6 +116,22 @@ template <int BN, class Shape, class Mask> AITC_FN void add_mask(float (&s)[BN /
           }
         }
       }
+  }
+}
+
+// Whether a mask that is the same for all rows changes anything in the keys from `key` on: padding rarely does.
+template <int BN, class Shape, class Mask> AITC_FN bool mask_changes(const Shape& shape, const Mask& mask, int batch, int head, int key) {
+  constexpr int V = Mask::width;
+  const int keys = shape.keys;
+  bool any = false;
+  AITC_UNROLL
+  for (int e = 0; e < BN; e += warp_size * V) {
+    float m[V];
+    mask.template operator()<V>(batch, head, 0, min_of(key + min_of(e + lane_index() * V, BN - V), keys - V), m);
+    AITC_UNROLL
+    for (int i = 0; i < V; ++i) any |= !(m[i] == 0.0f);
+  }
+  return ballot(any) != 0;
 }
 
 // Leaves out the keys from `limit` of each row on (columns counted from this thread's first).
@@ -274,7 +291,7 @@ AITC_FN void attention_sm90(const Shape& shape, const CUtensorMap& map_q, const 
     grid_wait_previous();
     const uint32_t patch = patches + uint32_t((group * 4 + warp) * Tile::patch_bytes);
     char* patch_pointer = shared_memory() + Tile::bytes_q + Stages * (Tile::bytes_k + Tile::bytes_v) + (group * 4 + warp) * Tile::patch_bytes;
-    const float scale_log2 = float(shape.scale) * 1.4426950408889634f, scale = masked ? 1.0f : scale_log2;
+    const float scale_log2 = float(shape.scale) * 1.4426950408889634f;
     const auto release = [&](uint32_t barrier) {
       if (lane == 0) barrier_arrive(barrier);
     };
@@ -302,13 +319,20 @@ AITC_FN void attention_sm90(const Shape& shape, const CUtensorMap& map_q, const 
       const Work w = work(t);
       const int top = w.row + group * 64 + warp * 16, row = top + lane / 4;                         // first row of the warp, of this thread
       const int common = Causal ? min_of(keys, w.row + group * 64 + 1 + diagonal) : keys;           // what all rows of the group see
-      const auto mask_scores = [&](int j) {
+      const auto look_at_mask = [&](int j) {  // while the scores are computed
+        if constexpr (!masked) return false;
+        else if constexpr (Mask::by_row) return true;
+        else return mask_changes<BN>(shape, mask, w.batch, w.head, j * BN);
+      };
+      const auto mask_scores = [&](int j, bool changes) {  // returns the scale of what is left in s
         const int key = j * BN + lane % 4 * 2;
-        if constexpr (masked) add_mask<BN>(s, shape, mask, w.batch, w.head, row, key, scale_log2);
+        if constexpr (masked)
+          if (changes) add_mask<BN>(s, shape, mask, w.batch, w.head, row, key, scale_log2);
         if ((j + 1) * BN > common) {
           const int upper = Causal ? min_of(keys, row + 1 + diagonal) : keys, lower = Causal ? min_of(keys, row + 9 + diagonal) : keys;
           cut_keys(s, upper - key, lower - key);
         }
+        return changes ? 1.0f : scale_log2;
       };
       OnlineSoftmax softmax;
       float factor[2];
@@ -318,11 +342,11 @@ AITC_FN void attention_sm90(const Shape& shape, const CUtensorMap& map_q, const 
       barrier_wait(full_k + 8 * stage, parity);
       wgmma_fence();
       start_scores();
+      bool changes = look_at_mask(j);
       wgmma_wait<0>(s);
       release(empty_k + 8 * stage);
       if (j == 0) release(empty_q);
-      mask_scores(j);
-      softmax.step(s, scale, factor);
+      softmax.step(s, mask_scores(j, changes), factor);
       pack_probabilities();
       int keep = 0, before = stage;
       uint32_t before_parity = parity;
@@ -337,11 +361,11 @@ AITC_FN void attention_sm90(const Shape& shape, const CUtensorMap& map_q, const 
           barrier_wait(full_v + 8 * before, before_parity);
           start_output(before, keep);
           if constexpr (Tile::turns) named_arrive(1 + (group + 1) % Groups, 256);
+          changes = look_at_mask(j);
           wgmma_wait<1>(s);
           release(empty_k + 8 * stage);
           if (j == 0) release(empty_q);
-          mask_scores(j);
-          softmax.step(s, scale, factor);
+          softmax.step(s, mask_scores(j, changes), factor);
           wgmma_wait<0>(o);
           release(empty_v + 8 * before);
           scale_rows(o, factor);

@@ -257,6 +257,7 @@ AITC_FN float4 load_shared_float4(uint32_t address) {
 // Named barriers 1 to 15: `threads` in all, those that wait and those that only arrive.
 AITC_FN void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 AITC_FN void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+AITC_FN void compiler_fence() { asm volatile("" ::: "memory"); }  // loads behind it stay behind it
 AITC_FN float exp2_fast(float x) {  // subnormal results are 0
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

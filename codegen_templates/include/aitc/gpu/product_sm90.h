@@ -178,54 +178,66 @@ AITC_FN void store_row(const Store& store, int batch, int64_t row, int64_t col, 
   }
 }
 
-// 16 rows and 64 columns of a warp's accumulators to memory. `inside`: no column lies at or behind N unless all do. The functors of this lane's two
-// rows are `first` and the one after it of `stores`.
+// What becomes of 16 rows and 64 columns of a warp's accumulators where the functor returns results: packed in pairs, packed[2 j] the upper and packed[2 j + 1] the lower row of
+// 8 columns j. `inside`: no column lies at or behind N unless all do. The functors of this lane's two rows are `first` and the one after it of `stores`. A residual lies at `patch`.
+template <bool inside, class Store, int rows>
+AITC_FN void finish_patch(const float* acc, int batch, int row, int col, int M, int N, uint32_t patch, const RowStores<Store, rows>& stores, int first, uint32_t* packed) {
+  using R = typename StoreResult<Store>::type;
+  using S = typename StoreStaged<Store>::type;
+  const int lane = lane_index(), r = lane / 4, t = lane % 4;
+  AITC_UNROLL
+  for (int j = 0; j < 8; ++j)
+    AITC_UNROLL
+    for (int h = 0; h < 2; ++h) {  // what is computed for places outside is not stored: any place inside will do
+      const int64_t at = min_of(row + r + 8 * h, M - 1);
+      const int64_t column = inside ? int64_t(col + t * 2) + 8 * j : int64_t(min_of(col + t * 2 + 8 * j, N - 2));
+      const float x[2] = {acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]};
+      const Store& store = stores.at(first + h);
+      float y[2];
+      if constexpr (StoreStaged<Store>::staged) {  // in place of the results: row r + 8 h, unit j, words t
+        const uint32_t word = load_shared_u32(patch + uint32_t((r + 8 * h) * 128 + (j ^ r) * 16 + t * 4));
+        const float z[2] = {convert<float>(S{uint16_t(word)}), convert<float>(S{uint16_t(word >> 16)})};
+        store.template operator()<2>(batch, at, column, x, z, y);
+      } else {
+        store.template operator()<2>(batch, at, column, x, y);
+      }
+      packed[2 * j + h] = pack<R>(y[0], y[1]);
+    }
+  if constexpr (StoreMoments<Store>::of > 0)  // of 32 columns, which lie inside or outside; four lanes share a row
+    AITC_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int h = i % 2, half = i / 2, at = row + r + 8 * h, column = col + half * 32;
+      float kept[8], mean = 0, squares = 0;
+      AITC_UNROLL
+      for (int e = 0; e < 8; ++e) kept[e] = convert<float>(R{uint16_t(packed[2 * (half * 4 + e / 2) + h] >> e % 2 * 16)}), mean += kept[e];
+      mean = RowQuad{1}.sum(mean) / 32;
+      AITC_UNROLL
+      for (int e = 0; e < 8; ++e) squares += (kept[e] - mean) * (kept[e] - mean);
+      squares = RowQuad{1}.sum(squares);
+      if (t == 0 && at < M && column < N) stores.at(first + h).moments(batch, at, column, mean, squares);
+    }
+}
+
+// Packed results to a patch of shared memory, for the copy engine.
+AITC_FN void stage_patch(uint32_t patch, const uint32_t* packed) {
+  const int target = lane_index() % 16, unit = lane_index() / 16;  // the row this lane addresses, and which of two 16-byte units
+  AITC_UNROLL
+  for (int j = 0; j < 8; j += 2)
+    stmatrix(patch + uint32_t(target * 128 + ((j + unit) ^ (target % 8)) * 16), packed[2 * j], packed[2 * j + 1], packed[2 * j + 2], packed[2 * j + 3]);
+  fence_async_proxy();
+}
+
+// 16 rows and 64 columns of a warp's accumulators to memory; see finish_patch.
 template <bool inside, bool exact, class Store, int rows>
 AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, int N, uint32_t patch, char* patch_pointer, const RowStores<Store, rows>& stores, int first,
                          const CUtensorMap& map_d) {
-  const int lane = lane_index(), r = lane / 4, t = lane % 4;
+  const int lane = lane_index();
   if constexpr (StoreResult<Store>::returns) {
-    using R = typename StoreResult<Store>::type;
-    using S = typename StoreStaged<Store>::type;
-    constexpr bool staged = StoreStaged<Store>::staged;
-    uint32_t packed[8][2];
-    AITC_UNROLL
-    for (int j = 0; j < 8; ++j)
-      AITC_UNROLL
-      for (int h = 0; h < 2; ++h) {  // what is computed for places outside is not stored: any place inside will do
-        const int64_t at = min_of(row + r + 8 * h, M - 1);
-        const int64_t column = inside ? int64_t(col + t * 2) + 8 * j : int64_t(min_of(col + t * 2 + 8 * j, N - 2));
-        const float x[2] = {acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]};
-        const Store& store = stores.at(first + h);
-        float y[2];
-        if constexpr (staged) {  // in place of the results: row r + 8 h, unit j, words t
-          const uint32_t word = load_shared_u32(patch + uint32_t((r + 8 * h) * 128 + (j ^ r) * 16 + t * 4));
-          const float z[2] = {convert<float>(S{uint16_t(word)}), convert<float>(S{uint16_t(word >> 16)})};
-          store.template operator()<2>(batch, at, column, x, z, y);
-        } else {
-          store.template operator()<2>(batch, at, column, x, y);
-        }
-        packed[j][h] = pack<R>(y[0], y[1]);
-      }
-    if constexpr (StoreMoments<Store>::of > 0)  // of 32 columns, which lie inside or outside; four lanes share a row
-      AITC_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int h = i % 2, half = i / 2, at = row + r + 8 * h, column = col + half * 32;
-        float kept[8], mean = 0, squares = 0;
-        AITC_UNROLL
-        for (int e = 0; e < 8; ++e) kept[e] = convert<float>(R{uint16_t(packed[half * 4 + e / 2][h] >> e % 2 * 16)}), mean += kept[e];
-        mean = RowQuad{1}.sum(mean) / 32;
-        AITC_UNROLL
-        for (int e = 0; e < 8; ++e) squares += (kept[e] - mean) * (kept[e] - mean);
-        squares = RowQuad{1}.sum(squares);
-        if (t == 0 && at < M && column < N) stores.at(first + h).moments(batch, at, column, mean, squares);
-      }
-    if (!staged && lane == 0) bulk_wait_read<1>();  // the store before the last has read this half of the patch
+    uint32_t packed[16];
+    finish_patch<inside>(acc, batch, row, col, M, N, patch, stores, first, packed);
+    if (!StoreStaged<Store>::staged && lane == 0) bulk_wait_read<1>();  // the store before the last has read this half of the patch
     warp_barrier();
-    const int target = lane % 16, unit = lane / 16;  // the row this lane addresses, and which of two 16-byte units
-    AITC_UNROLL
-    for (int j = 0; j < 8; j += 2) stmatrix(patch + uint32_t(target * 128 + ((j + unit) ^ (target % 8)) * 16), packed[j][0], packed[j][1], packed[j + 1][0], packed[j + 1][1]);
-    fence_async_proxy();
+    stage_patch(patch, packed);
     warp_barrier();
     constexpr int line = StoreLine<Store>::pixels;
     if (lane == 0) {
@@ -235,6 +247,7 @@ AITC_FN void store_patch(const float* acc, int batch, int row, int col, int M, i
     }
   } else {
     static_assert(!StoreEnters<Store>::enters && StoreMoments<Store>::of == 0, "lanes store rows of other lanes, and parts of them");
+    const int r = lane / 4, t = lane % 4;
     // (16,64) floats: 16-byte unit u of row r lies at (u % 2 * 8 + u / 2) ^ (r % 8), so that neither side meets a bank twice.
     float* floats = reinterpret_cast<float*>(patch_pointer);
     const auto place = [](int row, int unit) { return row * 64 + ((unit % 2 * 8 + unit / 2) ^ (row % 8)) * 4; };
