@@ -94,6 +94,8 @@ def launches_said(plan: Plan) -> Said:
     line = f"{count(len(plan.launches), 'launch')}, {count(len(plan.kernels), 'kernel file')}: {most}"
     shared = sum(" | " in launch.note for launch in plan.launches)
     line += f"; {count(shared, 'launch')} of several groups side by side" if shared else ""
+    chained = sum(" then " in launch.note for launch in plan.launches)
+    line += f"; {count(chained, 'launch')} of two products one after another" if chained else ""
     beside = sum(sum(f.lanes) for f in plan.forks)
     line += f"; {count(beside, 'launch')} in {count(len(plan.forks), 'fork')}" if beside else ""
     tuned, gone = (sum(bool(x) for x in found) for found in ([n.chosen == "table" for n in plan.launches], [n.gone for n in plan.launches]))

@@ -231,6 +231,7 @@ def _reason(one: _Product, other: _Product, a: Work, b: Work, storage: StorageOf
     if other.kernel.weights(other.group, storage) is None or second_root(one.group).const is None:
         return "weights are computed at run time"
     roots = [id(root_of(v)) for p in (one, other) for n in p.group.nodes if not is_view(n) for v in n.inputs if v is not None]
-    if any(roots.count(id(second_root(p.group))) > 1 for p in (one, other)):
+    weights = [v for p in (one, other) for v in p.group.anchor.inputs[1::2] if v is not None]  # type: ignore[union-attr]
+    if any(roots.count(id(root_of(w))) > 1 for w in weights):
         return "a weight is read twice"
     return ""

@@ -13,6 +13,7 @@ from onnx import TensorProto
 
 import aitc
 from aitc import pipeline
+from aitc.schedule import chain, sum_convs
 from models import devset
 from models.tiny import FOLDER
 
@@ -89,6 +90,49 @@ def test_norms_between_products_are_spared_on_hopper(tmp_path: Path) -> None:
     assert result.verification.status == "passed", result.verification
     assert [launch.note.split(" + ")[0] for launch in result.plan.launches] == ["MatMul"] * 6
     assert sum("Moments" in launch.note.split(" + ")[-1] for launch in result.plan.launches) >= 1
+
+
+@pytest.mark.parametrize("count", [3, "n"], ids=["static", "dynamic"])
+def test_two_products_in_one_launch_on_hopper(count: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a residual network: the last convolution of one (with the shortcut's, with a residual), whose results are stored as well, with the first of the
+    next; before them one of several taps. A feed-forward block: what is between its products is never stored."""
+    monkeypatch.setattr(chain, "GAIN_SHARE", -1e3)  # small ones are no faster that way
+    monkeypatch.setattr(chain, "GAIN_US", -1e3)
+    monkeypatch.setattr(sum_convs, "_gain_us", lambda *_: 1.0)
+    model, f16 = Model(), TensorProto.FLOAT16
+
+    def conv(x: str, filters: int, channels: int, side: int = 1) -> str:
+        return model.op("Conv", x, model.weight(f16, filters, channels, side, side), model.weight(f16, filters), pads=[side // 2] * 4, keep=False)
+
+    def relu(x: str) -> str:
+        return model.op("Relu", x, keep=False)
+
+    x, channels = relu(conv(model.input(f16, count, 24, 9, 7), 64, 24, 3)), 64
+    for _ in range(2):
+        y = conv(relu(conv(relu(conv(x, 40, channels)), 40, 40, 3)), 192, 40)
+        x = relu(model.op("Add", y, conv(x, 192, channels) if channels == 64 else x, keep=False))
+        channels = 192
+    model.op("GlobalAveragePool", relu(conv(x, 72, 192)))
+    x = model.op("MatMul", model.input(f16, count, 50, 96), model.weight(f16, 96, 384), keep=False)
+    x = model.op("Gelu", model.op("Add", x, model.weight(f16, 384), keep=False), keep=False)
+    model.op("Add", model.op("MatMul", x, model.weight(f16, 384, 96), keep=False), model.weight(f16, 96))
+
+    out, dims = tmp_path / "out", (("n", (1, 9)),) if count == "n" else ()
+    options = pipeline.Options(targets=("h200",), name="chains", output=out, emulate=True, verify="require", jobs=1, dims=dims)
+    result = pipeline.compile(model.proto(), options)
+    assert result.plan is not None and result.verification is not None
+    assert result.verification.status == "passed", result.verification
+    tail = "Conv + Add + Relu"
+    chained = [n.note for n in result.plan.launches if " then " in n.note]
+    assert chained == [f"{tail} then {tail}"] * 2 + [f"Conv + Add + Add + Relu then {tail}", "MatMul + Add + Gelu then MatMul + Add"]
+    assert {"conv", "conv_sum", "gemm"} <= {h[9:-7] for k in result.plan.kernels if k.kernel == "chain_sm90" for h in k.context.headers}
+    session = onnxruntime.InferenceSession(model.proto(), providers=["CPUExecutionProvider"])
+    with aitc.load(out) as loaded:
+        for n in (1, 4) if count == "n" else (3,):
+            rng = np.random.default_rng(n)
+            feeds = {p.name: rng.standard_normal((n, *(int(d) for d in p.shape[1:]))).astype(np.float16) for p in loaded.inputs}
+            for got, want in zip(loaded(**feeds), session.run(None, feeds), strict=True):
+                np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-2, atol=5e-3 * np.abs(want).max())
 
 
 def test_movement_search_and_recurrence_on_amd_recorded_as_a_graph(tmp_path: Path) -> None:
