@@ -158,7 +158,7 @@ def test_why(aitc: Aitc, small: Path) -> None:
     said = aitc("show", small, "-t", "cpu", "--stage", "schedule", "--why").out
     assert "3  a launch for each node" in said and "1  vertical" in said
     answer = json.loads(aitc("show", small, "-t", "cpu", "--stage", "schedule", "--why", "--json").out)
-    assert [row["launches"] for row in answer["fusion"]["launches"]] == [3, 3, 3, 1, 1]
+    assert [row["launches"] for row in answer["fusion"]["launches"]] == [3, 3, 3, 1, 1, 1]
     assert aitc("show", small, "--stage", "fuse", "--why").code == Exit.USAGE
 
 
