@@ -17,7 +17,7 @@ from aitc.errors import AitcError
 from aitc.schedule.plan import KernelSource, Plan
 from aitc.targets.target import find_target
 
-from .every_kernel import PARTS, plan_of
+from .every_kernel import EVERYWHERE, plan_of
 
 pytestmark = pytest.mark.hip
 OPERANDS = {"half_t": "f16", "bfloat16_t": "bf16_1k", "float": "f32", "float8_e4m3fnuz_t": "fp8_fp8", "float8_e5m2fnuz_t": "bf8_bf8"}
@@ -89,6 +89,6 @@ def test_gfx942(part: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", EVERYWHERE)
 def test_gfx90a(part: str, tmp_path: Path) -> None:
     check(plan_of(part, "mi250"), tmp_path, "mi250")

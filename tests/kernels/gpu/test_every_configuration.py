@@ -15,7 +15,7 @@ from aitc.kernels.kernel import KERNELS
 from aitc.schedule.plan import Launch, Space
 from aitc.verify.inputs import random_inputs
 
-from .every_kernel import ALONE, F16, PARTS, Model, candidates, candidates_of, plan_of
+from .every_kernel import ALONE, EVERYWHERE, F16, PARTS, Model, candidates, candidates_of, plan_of
 from .plan_run import Run
 
 TOLERANCE = {"f16": 4e-3, "bf16": 3e-2, "f32": 2e-4, "f64": 1e-9}
@@ -34,7 +34,7 @@ def difference(got: np.ndarray, want: np.ndarray, dtype: str) -> str:
 
 # What only some targets have: the others' kernels are those of h200 (32 lanes) or of mi250 (64).
 OWN = {"h200": "", "mi250": "", "a100": "_sm80", "mi300x": "_cdna"}
-PARTS_OF = {"a100": ("products", "convolutions", "attention"), "mi300x": ("float8",)}
+PARTS_OF = {"a100": ("products", "convolutions", "attention"), "mi300x": ("float8",), "mi250": EVERYWHERE}
 CASES = [pytest.param(part, target, id=f"{part}-{target}") for target in OWN for part in PARTS_OF.get(target, tuple(PARTS))]
 
 
