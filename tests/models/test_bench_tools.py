@@ -13,7 +13,14 @@ import pytest
 
 from aitc.schedule.table import shipped_table, to_text
 from aitc.targets.target import find_target
-from bench import kernels, measure, plot, record, scaling, ship, suite
+from bench import beside, kernels, measure, plot, record, scaling, ship, suite
+
+
+def test_another_tree_says_why_it_does_not_compile(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"no model")
+    with pytest.raises(RuntimeError, match=r"(?s)compile .*m.onnx.* exited with [1-9].*m.onnx"):
+        beside.compile_with(record.ROOT, tmp_path / "m.onnx", tmp_path / "out", "--target", "cpu")
+    assert not (tmp_path / "out").exists()
 
 
 def test_summary_orders_samples() -> None:

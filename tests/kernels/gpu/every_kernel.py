@@ -139,7 +139,8 @@ def _images(m: Model) -> None:
 
 def _chains(m: Model) -> None:
     """Two products one after another: what is between them stored or not, with a residual or without, of several widths."""
-    for dtype, rows, columns, outer, residual, kept in ((F16, 200, 128, 64, True, True), (BF16, 130, 192, 136, False, False), (F16, 300, 128, 256, False, True)):
+    products = (F16, 200, 128, 64, True, True), (BF16, 130, 192, 136, False, False), (F16, 300, 128, 256, False, True)
+    for dtype, rows, columns, outer, residual, kept in products:
         x = m.op("MatMul", m.input(dtype, rows, 72), m.weight(dtype, 72, columns), keep=False)
         x = m.op("Add", x, m.input(dtype, rows, columns), keep=False) if residual else x
         x = m.op("Relu", x, keep=kept)
