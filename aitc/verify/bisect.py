@@ -18,7 +18,7 @@ from aitc.errors import Loc
 from aitc.ir import dim as dm
 from aitc.ir.graph import Graph, Value
 from aitc.ir.interpret import InterpretError, interpret
-from aitc.schedule.plan import Plan, PointerArg, Port, Space
+from aitc.schedule.plan import DimArg, Plan, Port, Space
 from aitc.verify.compare import OutputReport, Tolerance, compare
 from aitc.verify.inputs import Arrays
 from aitc.verify.reference import NoReference, Reference, node_outputs
@@ -111,12 +111,12 @@ def _first_wrong_launch(
         a.buffer: i
         for i, launch in enumerate(plan.launches)
         for a in launch.args
-        if isinstance(a, PointerArg) and not a.const
+        if not isinstance(a, DimArg) and not a.const
     }
     outputs = {p.buffer: p.name for p in plan.outputs}
     for i, launch in enumerate(plan.launches):
         for a in launch.args:
-            if not isinstance(a, PointerArg) or a.const or last_writer[a.buffer] != i:
+            if isinstance(a, DimArg) or a.const or last_writer[a.buffer] != i:
                 continue
             name = outputs.get(a.buffer, a.buffer)
             value = values.get(held.get(a.buffer, ""))

@@ -13,9 +13,19 @@ import onnx.numpy_helper as nh
 import pytest
 
 from aitc import registry
+from aitc.importer.onnx import import_model
 from aitc.ir.graph import Graph
+from aitc.ir.interpret import interpret
 from aitc.ir.op import OPS
+from aitc.passes.base import Context
+from aitc.passes.stages import layout
 from aitc.pipeline import Options, Result, compile
+from aitc.schedule.plan import Plan, PointerArg
+from aitc.schedule.schedule import PlanOptions, schedule
+from aitc.targets.target import find_target
+from aitc.verify.bisect import Steps, first_difference
+from aitc.verify.compare import tolerance
+from aitc.verify.inputs import Arrays
 
 registry.load("aitc.ops")
 
@@ -101,3 +111,32 @@ def test_a_wrong_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.failed and result.verification is not None
     assert result.verification.first_difference.startswith("stage fuse: ")
     assert '"triple"' in result.verification.first_difference
+
+
+def test_what_the_copy_engine_stores_is_looked_at(tmp_path: Path) -> None:
+    """On Hopper results go to memory through tensor maps; a wrong one in the middle is its launch's fault, not the planner's."""
+    for package in ("aitc.passes", "aitc.kernels"):
+        registry.load(package)
+    path = tmp_path / "m.onnx"
+    w = nh.from_array(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16) / 8, "w")
+    nodes = [oh.make_node("MatMul", ["x", "w"], ["p"]), oh.make_node("Softmax", ["p"], ["s"]), oh.make_node("MatMul", ["s", "w"], ["y"])]
+    ports = [oh.make_tensor_value_info(n, onnx.TensorProto.FLOAT16, [64, 64]) for n in "xy"]
+    graph = oh.make_graph(nodes, "g", ports[:1], ports[1:], [w])
+    onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), path)
+
+    imported = import_model(path).graph
+    hopper = find_target("h200")
+    layout(imported, Context(target=hopper))
+    feeds = {"x": np.random.default_rng(1).standard_normal((64, 64)).astype(np.float16)}
+
+    def broken(plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
+        """As a device would answer whose first product is wrong."""
+        assert not any(isinstance(a, PointerArg) and not a.const for a in plan.launches[0].args)
+        values = interpret(imported, arrays, keep=True)
+        held = {b.name: b.holds[-1] for b in plan.buffers if b.holds}
+        got = {p.name: values[held.get(p.buffer, p.name)] for p in plan.outputs}
+        return {n: v + 1 if held.get(n) == "p" else v for n, v in got.items()}
+
+    steps = Steps(lambda: imported, (), lambda g: schedule(g, hopper, PlanOptions("m", "m.onnx")), broken)
+    said = first_difference(steps, path, feeds, tolerance(1e-3, 8))
+    assert said.startswith("kernel gemm_sm90_matmul_1 in launch 000_gemm_sm90_matmul_1: MatMul"), said
