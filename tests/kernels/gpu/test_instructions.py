@@ -12,7 +12,7 @@ from . import device, instruction_cases, instructions, rounding_cases
 # By whole kernels and models, or without a result of their own: see the page.
 ELSEWHERE = {
     "tma_prefetch", "prefetch_l2", "registers_take", "registers_give",
-    "grid_launch_next", "grid_wait_previous", "cluster_arrive_relaxed", "exp2_fast", "round_operand",
+    "grid_launch_next", "grid_wait_previous", "cluster_arrive_relaxed", "exp2_fast", "round_operand", "compiler_fence",
     "pack", "load_shared_u32", "load_shared_float4", "wgmma_wait_all", "skip",
 }  # fmt: skip
 

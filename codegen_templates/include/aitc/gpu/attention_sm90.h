@@ -99,7 +99,7 @@ template <int BN, class Shape, class Mask> AITC_FN void add_mask(float (&s)[BN /
   const int queries = shape.queries, keys = shape.keys, rows[2] = {min_of(row, queries - 1), min_of(row + 8, queries - 1)};
   AITC_UNROLL
   for (int j = 0; j < BN / 8; ++j) {
-    if (j % 4 == 0) compiler_fence();  // masks of a whole tile in registers would spill
+    if (j % 4 == 0) compiler_fence();  // not the masks of a whole tile at once
     AITC_UNROLL
     for (int h = 0; h < (Mask::by_row ? 2 : 1); ++h)
       AITC_UNROLL
