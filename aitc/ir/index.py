@@ -7,7 +7,7 @@ the simplification, so a chain of Reshape and Transpose that is an affine map in
 from __future__ import annotations
 
 from aitc.ir.dim import Dim, floordiv, mod, mul, product
-from aitc.ir.graph import Node
+from aitc.ir.graph import Node, Value
 from aitc.ir.op import Kind
 from aitc.ir.types import Shape
 
@@ -109,3 +109,11 @@ def target_index(view: Node, index: Index) -> Index | None:
 
 def is_view(node: Node | None) -> bool:
     return node is not None and node.op.kind is Kind.VIEW
+
+
+def root_of(v: Value) -> Value:
+    """What ``v`` is a view of; itself if it is none."""
+    while is_view(v.producer):
+        assert v.producer is not None
+        v = v.producer.input
+    return v

@@ -8,13 +8,13 @@ from math import ceil
 from typing import Any
 
 from aitc.ir.dim import ceildiv, hint, min_
-from aitc.ir.index import is_view
+from aitc.ir.index import is_view, root_of
 from aitc.ir.packing import contiguous
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
 from aitc.kernels.functor import Parameters, StorageOf
 from aitc.kernels.group import Group, heavy_epilogue
-from aitc.kernels.product_sm90 import ProductSm90, Work, root_of, second_root, sm90_draft
+from aitc.kernels.product_sm90 import ProductSm90, Work, second_root, sm90_draft
 from aitc.kernels.sites import result_functor
 from aitc.targets.target import Target
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from aitc.errors import Loc
 from aitc.ir.dim import hint, product
 from aitc.ir.graph import Node, Value
-from aitc.ir.index import is_view
+from aitc.ir.index import is_view, root_of
 
 HEAVY_FLOPS = 8
 """An operation that counts as so many, or more, is worth telling apart in an epilogue."""
@@ -96,12 +96,4 @@ def side_by_side(groups: Sequence[Group]) -> Group:
 def one_after_another(first: Group, second: Group, needed: set[int]) -> Group:
     """``first``, and ``second`` that reads what it makes, as one; ``needed`` holds ids of values that must be stored anyway."""
     both = make_group([*first.nodes, *second.nodes], None, needed)
-    made = set(first.outputs)
-
-    def of_first(v: Value) -> bool:
-        while is_view(v.producer):
-            assert v.producer is not None
-            v = v.producer.input
-        return v in made
-
-    return replace(both, inputs=tuple(v for v in both.inputs if not of_first(v)), parts=(first, second), chained=True)
+    return replace(both, inputs=tuple(v for v in both.inputs if root_of(v) not in first.outputs), parts=(first, second), chained=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from aitc.ir.dim import Dim, Symbol, mul, product
 from aitc.ir.graph import Value
-from aitc.ir.index import Index, is_view
+from aitc.ir.index import Index, root_of
 from aitc.kernels import kernel as k
 from aitc.kernels import sm90
 from aitc.kernels.functor import Parameters, StorageOf
@@ -231,14 +231,6 @@ def _holds_several(config: Config) -> bool:
     """Whether a kernel of several such products keeps its sums in registers: where warps hand registers to each other (several groups of
     math warps), the compiler spills from the second product on."""
     return isinstance(config, sm90.Sm90Split) or config.groups == 1
-
-
-def root_of(v: Value) -> Value:
-    """What ``v`` is a view of."""
-    while is_view(v.producer):
-        assert v.producer is not None
-        v = v.producer.input
-    return v
 
 
 def second_root(group: Group) -> Value:

@@ -130,7 +130,7 @@ def _meeting(order: Sequence[Group], first: Group, second: Group, defined: bool,
         return second
     if defined or any(n.bodies for g in between for n in g.nodes):
         return "what runs between the two may decide dims, branch or repeat: it keeps its place"
-    of = {n: g for g in order for n in g.nodes if not is_view(n)}
+    of = {n: order[at] for n, at in _places(order).items()}
     if not any(g is first for b in between for g in _needs(b, of, storage)):
         return second
     if not any(g is b for g in _needs(second, of, storage) for b in between):

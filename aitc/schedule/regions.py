@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aitc.ir.graph import Graph, Node, Value
-from aitc.ir.index import is_view
+from aitc.ir.index import is_view, root_of
 from aitc.kernels.group import Group, make_group
 from aitc.schedule.control import mentioned
 from aitc.schedule.storage import Storages
@@ -157,10 +157,7 @@ def _needed_by_bodies(graph: Graph) -> set[int]:
     needed: set[int] = set()
     for node in graph.holders:
         for v in (v for body in node.bodies for v in body.captured):
-            while is_view(v.producer):
-                assert v.producer is not None
-                v = v.producer.input
-            needed.add(id(v))
+            needed.add(id(root_of(v)))
     return needed
 
 
