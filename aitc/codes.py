@@ -163,7 +163,7 @@ CODES: dict[str, Explanation] = {
     ),
     "R04": Explanation(
         "a compiled model did not finish",
-        "A run on random inputs took longer than ten minutes and was ended.",
+        "A run took longer than --verify-timeout (ten minutes, where that is not given) and was ended.",
     ),
     "R05": Explanation(
         "a compiled model crashed",

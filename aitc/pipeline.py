@@ -40,6 +40,7 @@ from aitc.settings import Settings
 from aitc.targets.machine import can_run, default_target
 from aitc.targets.target import Target, find_target
 from aitc.verify.bisect import Steps, first_difference
+from aitc.verify.child import TIMEOUT_S, ChildFailed, apart
 from aitc.verify.compare import depth, roundoff, tolerance
 from aitc.verify.inputs import Arrays, random_inputs
 from aitc.verify.ranges import measured_ranges
@@ -70,6 +71,7 @@ class Options:
     emulate: bool = False  # GPU kernels run on the CPU, see tests/emulator/
     jobs: int = 0  # 0: processors, bounded by memory
     verify: str = "auto"  # auto, require, skip
+    verify_timeout: float = TIMEOUT_S  # seconds for each step of a verification
     bisect: bool = False
     seed: int = 0
     stop_after: str = "verify"
@@ -122,7 +124,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
         run("simplify", lambda: changed(simplify, graph, context), describe.graph_said)
         run("fuse", lambda: changed(fuse, graph, context), lambda g: describe.fuse_said(g, context))
         if options.precision == "fp16":
-            context.ranges = measured_ranges(model, graph, dict(uses), options.seed)
+            context.ranges = measured_ranges(model, graph, dict(uses), options.seed, options.verify_timeout)
         run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
         names, metadata = tuple(t.name for t in targets), tuple(imported.metadata.items())
         facts = result.facts = PlanOptions(result.name, file, options.precision, names, metadata, stages.statistics, uses=uses, lanes=options.lanes)
@@ -211,7 +213,7 @@ def _verify(
     if options.verify == "skip":
         return Verification("not run", "not asked for")
     if options.emulate or can_run(result.targets):
-        answer = verify(subject, model, options.seed)
+        answer = verify(replace(subject, limit_s=options.verify_timeout), model, options.seed)
     else:
         answer = Verification(
             "not run", f"this machine has no {' or '.join(f'{t.name} ({t.doc})' for t in result.targets)}"
@@ -223,9 +225,12 @@ def _verify(
     if options.bisect and answer.status == "failed":
         steps = _steps(model, options, result, facts)
         feeds = random_inputs(subject.inputs, answer.dims, answer.seed)
-        answer = replace(
-            answer, first_difference=first_difference(steps, model, feeds, tolerance(subject.roundoff, subject.depth))
-        )
+        limit = tolerance(subject.roundoff, subject.depth)
+        try:
+            found = apart(lambda: first_difference(steps, model, feeds, limit), "the search for the first difference")
+        except ChildFailed as failed:
+            found = str(failed)
+        answer = replace(answer, first_difference=found)
     return answer
 
 

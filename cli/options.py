@@ -133,6 +133,15 @@ compiler_flags = _apply(
     click.option("--hipcc", metavar="PATH", help="Compiler of HIP kernels, hipcc or a clang++."),
 )
 
+timeout_flag = click.option(
+    "--verify-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a run of the reference, or of the binary beside it, may take.",
+)
+
 dump_flag = click.option("--dump", type=click.Path(path_type=Path), help="Write every stage's text into this folder.")
 jobs_flag = click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once. Default: processors, bounded by memory."

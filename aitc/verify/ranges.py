@@ -28,6 +28,7 @@ from aitc.passes.base import Ranges
 from aitc.passes.estimate import estimated_ranges
 from aitc.schedule.dims import dim_sources, fit
 from aitc.schedule.plan import DimSource, Port
+from aitc.verify.child import TIMEOUT_S, ChildFailed, apart, begin
 from aitc.verify.inputs import dim_choices, random_inputs
 from aitc.verify.reference import NoReference, Reference, float_values, largest_magnitudes, load_structure
 
@@ -39,11 +40,11 @@ WHOLE_BYTES = 1 << 28  # of values that may be kept all at once, where the refer
 VERSION = 3  # of what is kept in the cache
 
 
-def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0) -> Ranges:
+def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0, limit_s: float = TIMEOUT_S) -> Ranges:
     """The largest finite magnitude of each float32 value of the main graph, by ONNX name, on random inputs.
 
     ``graph``: what was imported from ``model``. Where there is no reference or the work would be too much, nothing is
-    measured, but estimated from the weights (``aitc/passes/estimate.py``).
+    measured, but estimated from the weights (``aitc/passes/estimate.py``). The reference runs in a child process, for at most ``limit_s``.
     """
     if not any(v.type.dtype is F32 for g in walk(graph) for v in g.values()):
         return Ranges(how="nothing to measure: the model has no float32")
@@ -69,7 +70,10 @@ def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, 
         return Ranges(**json.loads(Path(entry).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         pass
-    ranges = _measure(model, graph, ports, symbols, seed)
+    try:
+        ranges = apart(lambda: _measure(model, graph, ports, symbols, seed), "measuring", limit_s)
+    except ChildFailed as failed:  # a crash of onnxruntime, or a loop without end: bodies count once
+        ranges = _estimated(graph, str(failed))
     if entry and ranges.measured:  # what failed may have failed for want of memory
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
             json.dump(asdict(ranges), file)
@@ -136,6 +140,7 @@ def _measure(
         try:
             feeds = random_inputs(taken, dims, seed)
             structure = proto or load_structure(model)
+            begin()
             try:
                 return Ranges(largest_magnitudes(structure, folder, float_values(structure), feeds), how, True)
             except NoReference as none:

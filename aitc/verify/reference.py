@@ -18,6 +18,7 @@ import onnx.shape_inference
 
 from aitc.build.memory import available_bytes
 from aitc.importer.wire import read_structure
+from aitc.verify.child import begin
 
 MESSAGE_BYTES = 2**31 - 2**20  # what a protobuf message may have
 LARGE_BYTES = 65536
@@ -32,6 +33,14 @@ class NoReference(Exception):
 
 class TooLarge(NoReference):
     """This machine's memory does not hold what an oracle needs."""
+
+
+_avoided: list[str] = []  # why this process does without onnxruntime
+
+
+def avoid_onnxruntime(why: str) -> None:
+    """From now on this process computes with ``onnx.reference`` alone: onnxruntime ``why``, a crash in another one."""
+    _avoided.append(why)
 
 
 class Reference:
@@ -69,8 +78,11 @@ class Reference:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """All outputs by name (arrays; lists for sequences; None for absent optionals). Raises NoReference."""
+        begin()
         feeds = {name: _plain(a, self._widened) for name, a in feeds.items() if name in self.inputs}
-        if self._evaluator is None:
+        if _avoided:
+            self._why_not = _avoided[-1]
+        elif self._evaluator is None:
             try:
                 return self._run_session(feeds)
             except TooLarge:

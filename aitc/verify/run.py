@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ import numpy as np
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.schedule.dims import fit
 from aitc.schedule.plan import DimSource, Port
+from aitc.verify.child import TIMEOUT_S, ChildFailed, Crashed, TooLong, apart, begin
 from aitc.verify.compare import OutputReport, Tolerance, compare, compare_rows, tolerance
 from aitc.verify.inputs import Arrays, dim_choices, random_inputs
-from aitc.verify.reference import NoReference, Reference
+from aitc.verify.reference import NoReference, Reference, avoid_onnxruntime
 
-TIMEOUT_S = 600
+REFERENCE, COMPARISON = "the reference", "judging the difference"  # steps of a verification
+TIME_HELP = "; --verify-timeout gives it more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Subject:
     roundoff: float
     depth: int
     device: int = 0
+    limit_s: float = TIMEOUT_S  # for each step of a verification: a run of the reference, a run of the binary
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +80,63 @@ def verify(subject: Subject, model: str | Path | bytes, seed: int = 0, feeds: Ar
     """Compares the binary with the reference on inputs made from ``seed`` (or on ``feeds``), at two sizes where dims
     are symbolic.
 
-    Raises AitcError (RUNTIME) when the binary fails or crashes.
+    All of it is done in a child process: a signal ends it at once, and an oracle that crashes or never ends is a reason to say so.
+    Raises AitcError (RUNTIME) when the binary fails, crashes or takes longer than ``subject.limit_s``.
     """
+
+    def work() -> Verification:
+        return _verify(subject, model, seed, feeds)
+
+    try:
+        return apart(work, REFERENCE, subject.limit_s)
+    except Crashed as crash:
+        if crash.step == REFERENCE:
+            return _without_onnxruntime(work, crash, subject, seed)
+        failed: ChildFailed = crash
+    except TooLong as late:
+        failed = late
+    how = f"{failed}{TIME_HELP if isinstance(failed, TooLong) else ''}"
+    if failed.step == COMPARISON:  # what agrees plainly is not judged for long
+        return replace(_not_run(subject, seed, f"the outputs differ plainly, and {how}"), status="failed")
+    return _not_run(subject, seed, how)
+
+
+def _without_onnxruntime(work: Callable[[], Verification], crash: Crashed, subject: Subject, seed: int) -> Verification:
+    """Once more with onnx.reference alone, which is slow and does not crash."""
+
+    def again() -> Verification:
+        avoid_onnxruntime(crash.why)
+        return work()
+
+    try:
+        return apart(again, REFERENCE, subject.limit_s)
+    except ChildFailed as failed:
+        return _not_run(subject, seed, f"onnxruntime {crash.why}, and then {failed}")
+
+
+def _not_run(subject: Subject, seed: int, reason: str) -> Verification:
+    return Verification("not run", reason, seed=seed, roundoff=subject.roundoff, depth=subject.depth)
+
+
+def _verify(subject: Subject, model: str | Path | bytes, seed: int, feeds: Arrays | None) -> Verification:
     start = time.perf_counter()
     limit = tolerance(subject.roundoff, subject.depth)
-    not_run = Verification("not run", seed=seed, roundoff=subject.roundoff, depth=subject.depth)
     try:
         reference = Reference(model)
         if subject.outputs and reference.random.issuperset(p.name for p in subject.outputs):
-            return replace(not_run, reason="every output depends on numbers that the model draws at random")
+            return _not_run(subject, seed, "every output depends on numbers that the model draws at random")
         trials = _trials(subject, reference, seed) if feeds is None else [Trial(seed, {}, feeds, reference.run(feeds))]
     except NoReference as none:
-        return replace(not_run, reason=f"no reference: {none}")
+        return _not_run(subject, seed, f"no reference: {none}")
     except MemoryError:
-        return replace(not_run, reason="inputs or outputs of this size do not fit into this machine's memory")
+        return _not_run(subject, seed, "inputs or outputs of this size do not fit into this machine's memory")
     done = Verification(
         "passed", "", reference.oracle, seed, roundoff=subject.roundoff, depth=subject.depth, runs=len(trials)
     )
     for trial in trials:
+        begin("the binary")
         got = run_binary(subject, trial.arrays)
+        begin(COMPARISON)
         reports = judge(subject, reference, trial, got, limit)
         if not done.outputs or _badness(reports) > _badness(done.outputs):
             done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims)
@@ -127,6 +168,7 @@ def _trials(subject: Subject, reference: Reference, seed: int) -> list[Trial]:
     refusal: NoReference | None = None
     for dims in dim_choices(subject.dims, subject.inputs):
         arrays = random_inputs(subject.inputs, dims, seed)
+        begin(REFERENCE)
         try:
             trials = [Trial(seed, dims, arrays, reference.run(arrays))]
         except NoReference as none:
@@ -135,6 +177,7 @@ def _trials(subject: Subject, reference: Reference, seed: int) -> list[Trial]:
         other = {d.name: _another(dims[d.name], d) for d in subject.dims}
         if other != dims:
             arrays = random_inputs(subject.inputs, other, seed + 1)
+            begin(REFERENCE)
             with contextlib.suppress(NoReference):  # some models work at some sizes only
                 trials.append(Trial(seed + 1, other, arrays, reference.run(arrays)))
         return trials
@@ -212,7 +255,7 @@ def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:
         for i, port in enumerate(subject.inputs):
             save(place / f"{i}.npy", arrays[port.name])
             command += ["--input", f"{port.name}={place / f'{i}.npy'}"]
-        run_executable(command)
+        run_executable(command, subject.limit_s)
         stems = file_names([p.name for p in subject.outputs])
         return {p.name: load(place / "out" / f"{s}.npy", p) for p, s in zip(subject.outputs, stems, strict=True)}
 
@@ -238,7 +281,7 @@ def run_executable(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
         )
     except subprocess.TimeoutExpired:
         raise AitcError(
-            Diagnostic("R04", f"{Path(command[0]).name} did not finish within {timeout_s:.0f} s"), Exit.RUNTIME
+            Diagnostic("R04", f"{Path(command[0]).name} did not finish within {timeout_s:g} s"), Exit.RUNTIME
         ) from None
     except OSError as error:
         raise AitcError(Diagnostic("R01", f"{command[0]} cannot be run: {error.strerror}"), Exit.RUNTIME) from error

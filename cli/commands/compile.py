@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     "--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or no reference to verify with."
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
+@flags.timeout_flag
 @click.option("--bisect", is_flag=True, help="On a mismatch name the first ONNX node whose value differs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs for verification.")
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ from .compile import mismatch
     "--feed", "feeds", multiple=True, metavar="NAME=FILE.npy", help="Compare on this input instead of a random one."
 )
 @click.option("--device", type=int, help="Number of the GPU. Default: AITC_DEVICE, else 0.")
+@flags.timeout_flag
 @flags.json_flag
 @flags.talk
 def command(
@@ -39,6 +41,7 @@ def command(
     runs: int,
     feeds: tuple[str, ...],
     device: int | None,
+    verify_timeout: float,
     as_json: bool,
     verbose: bool,
     quiet: bool,
@@ -51,6 +54,7 @@ def command(
 
     _, report = find_report(output, name)
     subject = subject_of(output, report, Settings.read().device_index if device is None else device)
+    subject = replace(subject, limit_s=verify_timeout)
     given = _read_feeds(feeds, [p.name for p in subject.inputs])
     load_oracle()
     with interrupt.unwinding():

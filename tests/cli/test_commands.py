@@ -347,6 +347,42 @@ def test_interruption_leaves_nothing(tmp_path: Path, how: signal.Signals, second
     assert not list((tmp_path / "sub").glob("*"))
     assert not [p for p in (tmp_path / "tmp").iterdir() if not p.name.startswith(".")]  # dot files there are onnxruntime's
 
+def test_a_reference_that_never_ends(aitc: Aitc, tmp_path: Path) -> None:
+    """onnxruntime hears no signal inside a Loop; the time limit and SIGTERM end it all the same."""
+    body = oh.make_graph(
+        [oh.make_node("Add", ["c", "x"], ["d"]), oh.make_node("Identity", ["go"], ["on"])],
+        "body",
+        [oh.make_tensor_value_info("i", 7, []), oh.make_tensor_value_info("go", 9, []), oh.make_tensor_value_info("c", 1, [4])],
+        [oh.make_tensor_value_info("on", 9, []), oh.make_tensor_value_info("d", 1, [4])],
+    )
+    graph = oh.make_graph(
+        [oh.make_node("Loop", ["trips", "", "x"], ["y"], body=body)],
+        "endless",
+        *([oh.make_tensor_value_info(n, 1, [4])] for n in "xy"),
+        [nh.from_array(np.array(2**62), "trips")],
+    )
+    onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), tmp_path / "endless.onnx")
+    command = ("compile", "endless.onnx", "-t", "cpu", "--isa", "avx2", "-o")
+    done = aitc(*command, "a", "--require-verify", "--verify-timeout", "0.2")
+    assert done.code == 6 and "the reference did not finish within 0.2 s; --verify-timeout gives it more" in done.err
+    assert not (tmp_path / "a").exists()
+    done = aitc(*command, "out", "--no-verify")
+    assert done.code == 0, done.err
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aitc_cli", "verify", "endless.onnx", "out"],
+        cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "tmp").glob("aitc-child-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.terminate()
+    asked = time.monotonic()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "error[C01]: interrupted" in err and time.monotonic() - asked < 20
+    assert list((tmp_path / "tmp").glob("aitc*")) == []
+
+
 
 def test_an_interrupted_tuning_keeps_what_it_measured(tmp_path: Path) -> None:
     w = nh.from_array(np.ones((1536, 1536), np.float32), "w")
