@@ -6,14 +6,18 @@ CMake, several instruction sets and a library for each model are left out; equal
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import onnx
 
+from aitc.build import cache as object_cache
 from aitc.build.weights import write_weights
 from aitc.emit.project import emit, kernel_path
 from aitc.emit.render import render, template_root
@@ -133,8 +137,21 @@ def build_many(plans: Sequence[Plan], folder: Path, compiler: str = "g++") -> Pa
     return library
 
 
+@cache
+def version_of(compiler: str) -> str:
+    """What a compiler says that it is."""
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+
+
+def cached(command: Sequence[str], toolchain: str) -> tuple[list[str], dict[str, str]]:
+    """A compiler call through aitc's object cache, and its environment: what an equal call gave is not made again."""
+    launcher = [sys.executable, "-I", "-S", object_cache.__file__]
+    return [*launcher, *command], {**os.environ, "AITC_CACHE_TOOLCHAIN": toolchain}
+
+
 def _call(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+    line, environment = cached(command, version_of(command[0]))
+    done = subprocess.run(line, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"{command[0]}: {done.stderr[:4000]}")
 

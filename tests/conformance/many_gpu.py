@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from conformance.many import INCLUDE, kernel_unit, shared_kernels
+from conformance.many import INCLUDE, cached, kernel_unit, shared_kernels
 
 from aitc.build.toolchain import Tool, Toolchain, emulator_toolchain, find_toolchain
 from aitc.build.weights import write_weights
@@ -157,7 +157,7 @@ def compile_kernels(texts: Sequence[tuple[str, str]], folder: Path, compilers: C
         source = folder / f"kernels_{number}.{SUFFIX[compilers.api]}"
         image = source.with_suffix(f".{IMAGE_SUFFIX[compilers.api]}")
         source.write_text(text, encoding="utf-8")
-        call(compilers.kernel_command(source, image))
+        call(compilers.kernel_command(source, image), compilers.chain.identity)
         return entries, image
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -174,7 +174,7 @@ def build_many(plans: Sequence[Plan], folder: Path, compilers: Compilers, jobs: 
     host, images = folder / "host.cpp", folder / "images.s"
     host.write_text(host_unit(renamed), encoding="utf-8")
     with ThreadPoolExecutor(1) as beside:
-        compiled = beside.submit(call, compilers.host_command(host, folder / "host.o"))
+        compiled = beside.submit(call, compilers.host_command(host, folder / "host.o"), compilers.chain.identity)
         units = compile_kernels(texts, folder, compilers, jobs)
         compiled.result()
     images.write_text(image_unit(units), encoding="utf-8")
@@ -187,8 +187,9 @@ def build_many(plans: Sequence[Plan], folder: Path, compilers: Compilers, jobs: 
     return library
 
 
-def call(command: Sequence[str]) -> None:
-    """Runs a compiler. Raises RuntimeError with what it said."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "HIP_PLATFORM": "amd"})
+def call(command: Sequence[str], toolchain: str = "") -> None:
+    """Runs a compiler, through the object cache if the toolchain's identity is given. Raises RuntimeError with what it said."""
+    line, environment = cached(command, toolchain) if toolchain else (command, {**os.environ})
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env={**environment, "HIP_PLATFORM": "amd"})
     if done.returncode:
         raise RuntimeError(f"{Path(command[0]).name}: {(done.stderr or done.stdout)[:4000]}")

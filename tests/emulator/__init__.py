@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from aitc.build.cache import call_key
+
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDES = (ROOT / "codegen_templates" / "include", ROOT / "tests" / "emulator", ROOT / "tests")
 COMPILER = os.environ.get("AITC_EMULATOR_CXX", "g++")
@@ -85,19 +87,25 @@ def _digest(*parts: str) -> str:
     return state.hexdigest()[:24]
 
 
-def _headers_digest() -> str:
-    files = sorted([*INCLUDES[0].rglob("*.h"), *Path(__file__).parent.rglob("*.h")])
-    return _digest(*(path.read_text() for path in files))
+@functools.cache
+def _compiler() -> str:
+    """What the compiler says that it is."""
+    return subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 def compile_text(text: str, options: Sequence[str], suffix: str) -> Path:
-    """Compiles C++ text, once for equal text, options and headers. Returns the program (suffix "") or library (".so")."""
-    output = CACHE / (_digest(text, " ".join(options), suffix, COMPILER, _headers_digest()) + suffix)
+    """Compiles C++ text, once for equal text, options and text of the headers that it includes. Returns the program (suffix "") or library (".so")."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    source = CACHE / f"{_digest(text)}.cpp"
+    if not source.exists():
+        written = source.with_name(f"{source.name}.{os.getpid()}")
+        written.write_text(text)
+        written.replace(source)
+    key = call_key([COMPILER, *options, str(source), "-o", suffix], _compiler())
+    assert key is not None
+    output = CACHE / (key[:24] + suffix)
     if output.exists():
         return output
-    CACHE.mkdir(parents=True, exist_ok=True)
-    source = output.with_suffix(".cpp")
-    source.write_text(text)
     partial = output.with_name(f"{output.name}.{os.getpid()}")
     command = [COMPILER, *options, str(source), "-o", str(partial)]
     done = subprocess.run(command, capture_output=True, text=True)
