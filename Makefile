@@ -3,9 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+REPLAY_BASE ?= HEAD~1
+REPLAY ?=
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick fuzz golden operators node-tests lint bench bench-gpu export clean
+.PHONY: help install demo test test-rest test-all quick fuzz replay golden operators node-tests lint bench bench-gpu export clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of:"
@@ -22,14 +25,22 @@ install: $(BIN)/.installed ## a virtual environment in .venv with aitc and what 
 demo: $(BIN)/.installed ## compile a trained model for cpu (and the GPU if there is one), verify it, run it on an image
 	$(BIN)/python -m models demo
 
-test: $(BIN)/.installed ## all tests that this machine can run
-	$(BIN)/python -m pytest -n $(JOBS) tests
+test: $(BIN)/.installed ## the tests of a change: every kind of test, in minutes (tests/README.md)
+	$(PYTEST) -m "not full" tests
 
-quick: $(BIN)/.installed ## the tests without the slow ones
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" tests
+test-rest: $(BIN)/.installed ## what `make test` leaves out: more sizes, configurations, models and targets of each kind
+	$(PYTEST) -m full tests
+
+test-all: test test-rest ## all tests that this machine can run
+
+quick: $(BIN)/.installed ## `make test` without its slow ones
+	$(PYTEST) -m "not slow and not full" tests
 
 fuzz: $(BIN)/.installed ## the property tests with fresh random examples (a failure prints how to reproduce it), every form of the node tests
-	AITC_TEST_FUZZ=1 $(BIN)/python -m pytest -n $(JOBS) tests/property tests/conformance/test_variants.py
+	AITC_TEST_FUZZ=1 $(PYTEST) tests/property tests/conformance/test_variants.py
+
+replay: $(BIN)/.installed ## what the change does to the code generated for models/tiny: against REPLAY_BASE (HEAD~1); REPLAY=--check fails if anything does
+	$(BIN)/python tests/replay.py --base $(REPLAY_BASE) $(REPLAY)
 
 golden: $(BIN)/.installed ## rewrite the expected texts of tests/golden: review the difference
 	$(BIN)/python -m pytest -q tests/golden --rewrite

@@ -1,14 +1,19 @@
 """For all tests: settings of the user's environment are left out, compiled objects are shared between tests and runs,
 and cpu code is compiled for this machine's instruction set alone, unless a test asks for more: that halves the time of
 most. Hypothesis draws the same examples in each run, so that a change is judged by itself: ``AITC_TEST_FUZZ=1`` draws
-fresh ones (``make fuzz``). The last lines say how long the GPU kernels on the emulator took."""
+fresh ones (``make fuzz``). ``--cpu-times FILE`` adds a line for each test: seconds of processor time (its compilers'
+included), seconds of the clock, and the test's name. The last lines say how long the GPU kernels on the emulator took."""
 
 from __future__ import annotations
 
 import getpass
 import os
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a worker for each processor: numpy's own threads would only wait for each other
 
 import pytest
 from hypothesis import settings
@@ -23,6 +28,26 @@ for name in [n for n in os.environ if n.startswith("AITC_")]:
     del os.environ[name]
 os.environ["AITC_CACHE_DIR"] = str(CACHE)
 os.environ["AITC_ISA"] = "native"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-times", metavar="FILE", help="add each test's seconds of processor time and of the clock to FILE")
+
+
+def _processor_seconds() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    used, begin = _processor_seconds(), time.monotonic()
+    done = yield
+    if path := item.config.getoption("--cpu-times"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{_processor_seconds() - used:.2f}\t{time.monotonic() - begin:.2f}\t{item.nodeid}\n")
+    return done
+
 
 EMULATED = (
     "tests/emulator/",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +23,41 @@ def cases() -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {case.name: case for case in load_model_tests(kind="node")}
+
+
+Operator = tuple[str, str]  # domain ("" is ai.onnx) and name
+
+
+def operator_of(node: onnx.NodeProto) -> Operator:
+    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+
+
+@lru_cache(maxsize=1)
+def operators() -> dict[str, Operator]:
+    """The operator that each test in ``cases()`` is of, sorted by name. An ``_expanded`` twin, the body of the same operator, belongs to it, too.
+
+    onnx computes all references, for seconds, to say which tests there are: a file in the tests' cache keeps the answer.
+    """
+    folder = os.environ.get("AITC_CACHE_DIR")  # see tests/conftest.py
+    kept = Path(folder, f"operators-of-onnx-{onnx.__version__}.json") if folder else None
+    if kept is not None and kept.exists():
+        return {name: (domain, op) for name, (domain, op) in json.loads(kept.read_text()).items()}
+    found = {}
+    for name in sorted(cases()):
+        owner = name.partition("_expanded")[0] if name.endswith("_expanded") or "_expanded_ver" in name else name
+        (node,) = cases()[owner].model.graph.node
+        found[name] = operator_of(node)
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        partial = kept.with_name(f"{kept.name}.{os.getpid()}")
+        partial.write_text(json.dumps(found))
+        partial.replace(kept)
+    return found
+
+
+def node_names() -> tuple[str, ...]:
+    """The names in ``cases()``, sorted."""
+    return tuple(operators())
 
 
 @dataclass(frozen=True, slots=True)

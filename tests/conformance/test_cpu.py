@@ -1,4 +1,5 @@
-"""ONNX's node tests on cpu: imported, scheduled, emitted, compiled and run, many models in one library (see many.py).
+"""ONNX's node tests on cpu: imported, scheduled, emitted, compiled and run, many models in one library (see many.py). ``make test`` runs
+the first two of each operator, ``make test-rest`` the others.
 
 ``cpu.toml`` lists the tests that need not pass here, beside those that ``reference.toml`` says are refused or random, with their reasons. A listed test
 that passes fails here, so that the list stays true.
@@ -10,8 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from conformance.coverage import selection
 from conformance.many import build_many, plan_of
-from conformance.node_tests import cases
+from conformance.node_tests import cases, node_names
 from conformance.run_many import run_many
 
 from aitc.errors import AitcError
@@ -28,13 +30,19 @@ RANDOM = {name for group in REFERENCE["random"] for name in group["tests"]}
 REFUSED = {name for lists in (REFERENCE, CPU) for group in lists.get("refused", ()) for name in group["tests"]}
 WRONG = {name for group in CPU.get("wrong", ()) for name in group["tests"]}
 CHUNK = 80
-NAMES = sorted(cases())
+NAMES = node_names()
+
+
+def _chunks() -> list[object]:
+    """Chunks of names: two tests of each operator, and then the others."""
+    here = [*selection(0), *selection(1)]
+    parts = ((here, ()), ([name for name in NAMES if name not in set(here)], (pytest.mark.full,)))
+    return [pytest.param(some[n : n + CHUNK], id=some[n], marks=marks) for some, marks in parts for n in range(0, len(some), CHUNK)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, len(NAMES), CHUNK))
-def test_nodes(first: int, tmp_path: Path) -> None:
-    chunk = NAMES[first : first + CHUNK]
+@pytest.mark.parametrize("chunk", _chunks())
+def test_nodes(chunk: list[str], tmp_path: Path) -> None:
     plans, planned, problems = [], [], []
     refused = 0
     for name in chunk:
@@ -58,6 +66,10 @@ def test_nodes(first: int, tmp_path: Path) -> None:
     passed = sum(wrong is None for wrong in results.values())
     print(f"{len(chunk)} tests from {chunk[0]}: {passed} pass, {refused} are refused, {len(chunk) - passed - refused} differ")
     assert not problems, "\n".join(problems)
+
+
+def test_every_name_is_in_one_chunk() -> None:
+    assert sorted(name for chunk in _chunks() for name in chunk.values[0]) == list(NAMES)  # type: ignore[attr-defined]
 
 
 def test_lists_name_tests() -> None:

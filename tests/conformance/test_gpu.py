@@ -1,5 +1,6 @@
 """ONNX's node tests for GPUs, without one: every test is planned and emitted for h200 and mi250; a few of each operator run on the emulator, and some of
-these go through nvcc and hipcc. ``on_device.py`` runs all of them, wherever there is time or a device.
+these go through nvcc and hipcc. ``make test`` plans an eighth of them and emulates one of each operator for h200; ``make test-rest`` does the rest.
+``on_device.py`` runs all of them, wherever there is time or a device.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pytest
 from conformance import many, many_gpu
 from conformance.coverage import own_tests, selection
 from conformance.lists import reasons
-from conformance.node_tests import cases
+from conformance.node_tests import node_names
 from conformance.outcomes import outcomes_of, plans_of
 
 from aitc.build.toolchain import find_toolchain
@@ -20,12 +21,12 @@ from aitc.targets.target import find_target
 
 TARGETS = ("h200", "mi250")
 REFUSED = set(reasons("refused"))
-NAMES = sorted(cases())
+NAMES = node_names()
 PLANNED, RUN = 8, 6  # parts, for as many processes as there are
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PLANNED))
+@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, PLANNED))])
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_node_test_is_planned_and_emitted(target: str, part: int) -> None:
     plans, others = plans_of(NAMES[part::PLANNED], target)
@@ -37,8 +38,10 @@ def test_every_node_test_is_planned_and_emitted(target: str, part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(RUN))
-@pytest.mark.parametrize(("target", "which"), [("h200", 0), ("mi250", 1)])
+@pytest.mark.parametrize(("target", "which", "part"), [
+    pytest.param(target, which, part, marks=pytest.mark.full if target == "mi250" and part else ())
+    for target, which in (("h200", 0), ("mi250", 1)) for part in range(RUN)
+])  # fmt: skip
 def test_a_test_of_each_operator_on_the_emulator(target: str, which: int, part: int, tmp_path: Path) -> None:
     names = [name for name in selection(which)[part::RUN] if name not in REFUSED]
     plans, others = plans_of(names, target)
@@ -62,9 +65,11 @@ def test_kernels_of_some_operators_compile(target: str, tmp_path: Path) -> None:
 
 
 def test_every_node_test_is_of_one_operator() -> None:
-    assert sorted(name for names in own_tests().values() for name in names) == NAMES
+    assert sorted(name for names in own_tests().values() for name in names) == list(NAMES)
 
 
+@pytest.mark.slow
+@pytest.mark.full
 def test_a_kernel_that_does_not_compile_is_its_own_tests_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plans, _ = plans_of(["test_abs", "test_neg", "test_sign"], "h200")
     units = many_gpu.kernel_units

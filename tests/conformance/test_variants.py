@@ -1,6 +1,7 @@
 """ONNX's node tests once more on cpu binaries, in other forms (variants.py): the answers are the same.
 
-A third of them each time, all of them with ``AITC_TEST_FUZZ=1``. Functions that are already spelled out are left to test_cpu.py.
+A third of them each time, all of them with ``AITC_TEST_FUZZ=1``; ``make test`` runs the first of each form. Functions that are already spelled out are left
+to test_cpu.py.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ def _names(variant: str) -> list[str]:
     return names(variant) if ALL else names(variant)[:: EVERY[variant]]
 
 
-CHUNKS = [(v, chosen[i : i + CHUNK]) for v in VARIANTS for chosen in (_names(v),) for i in range(0, len(chosen), CHUNK)]
+CHUNKS = [
+    pytest.param(v, chosen[i : i + CHUNK], id=f"{v}-{chosen[i]}", marks=pytest.mark.full if i else ())
+    for v in VARIANTS
+    for chosen in (_names(v),)
+    for i in range(0, len(chosen), CHUNK)
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("variant", "some"), CHUNKS, ids=[f"{v}-{some[0]}" for v, some in CHUNKS])
+@pytest.mark.parametrize(("variant", "some"), CHUNKS)
 def test_variants(variant: str, some: list[str], tmp_path: Path) -> None:
     plans, outcomes = plans_of(some, "cpu", variant)
     outcomes |= outcomes_of(plans, "cpu", "run", tmp_path, variant)

@@ -48,7 +48,7 @@ def large_model(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weights", ["embed", "file"])
+@pytest.mark.parametrize("weights", [pytest.param("embed", marks=pytest.mark.full), "file"])
 def test_a_model_over_2_gb_compiles_and_verifies(weights: str, tmp_path: Path) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if shutil.disk_usage(tmp_path).free < NEEDED_DISK or memory < NEEDED_MEMORY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from . import (
     attention_cases,
@@ -54,9 +55,15 @@ GENERATORS: dict[str, Callable[[], Iterator[Problem]]] = {
 """By kernel."""
 
 
+@cache
+def problems_of(kernel: str) -> tuple[Problem, ...]:
+    """A kernel's problems, drawn and computed once in a process."""
+    return tuple(GENERATORS[kernel]())
+
+
 def problems(only: str = "") -> Iterator[Problem]:
     """Every problem whose kernel or name contains `only`."""
-    for kernel, make in GENERATORS.items():
-        for problem in make():
+    for kernel in GENERATORS:
+        for problem in problems_of(kernel):
             if only in kernel or only in problem.name:
                 yield problem

@@ -1,4 +1,7 @@
-"""One source of each GPU kernel through the real compilers: nvcc for sm_80, clang for gfx90a. Nothing is run."""
+"""One source of each GPU kernel through the real compilers: nvcc for sm_80, clang for gfx90a. Nothing is run.
+
+``make test`` compiles one problem of each kernel, ``make test-rest`` another.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from . import device
-from .cases import GENERATORS
+from .cases import GENERATORS, problems_of
 from .problem import Problem
 
 HIP_CLANG = shutil.which("clang++-15")
@@ -18,9 +21,10 @@ BITCODE = Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode")
 
 def _examples(foreign_warp: int) -> list[object]:
     result = []
-    for kernel, make in GENERATORS.items():
-        problems = [p for p in make() if p.warp != foreign_warp and p.arch != "gfx942"]
-        result += [pytest.param(p, id=f"{kernel}: {p.name}") for p in problems[:: max(1, len(problems) // 2)][:2]]
+    for kernel in GENERATORS:
+        problems = [p for p in problems_of(kernel) if p.warp != foreign_warp and p.arch != "gfx942"]
+        two = problems[:: max(1, len(problems) // 2)][:2]
+        result += [pytest.param(p, id=f"{kernel}: {p.name}", marks=pytest.mark.full if n else ()) for n, p in enumerate(two)]
     return result
 
 

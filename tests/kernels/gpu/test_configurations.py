@@ -1,7 +1,8 @@
-"""The matrix kernels for AMD on the emulator: right, and without bank conflicts."""
+"""The matrix kernels for AMD on the emulator: right, and without bank conflicts. ``make test`` runs a few of the tiles."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,16 @@ def assert_no_conflicts(problem: Problem, folder: Path, mfma: int) -> None:
         assert c.worst == 1 if mfma == 32 else c.worst <= 2 and c.cycles <= 1.2 * c.phases, (place, c)
 
 
-@pytest.mark.parametrize("tile", [*HALF_TILES, *FLOAT_TILES], ids=str)
+def _some(tiles: Sequence[object], every: int) -> list[object]:
+    return [pytest.param(tile, id=str(tile), marks=pytest.mark.full if n % every else ()) for n, tile in enumerate(tiles)]
+
+
+@pytest.mark.parametrize("tile", [*_some(HALF_TILES, 6), *_some(FLOAT_TILES, 4)])
 def test_products_have_no_bank_conflicts(tile: CdnaTile, tmp_path: Path) -> None:
     assert_no_conflicts(product(tile, "f32" if tile in FLOAT_TILES else "f16"), tmp_path, tile.mfma)
 
 
-@pytest.mark.parametrize("tile", [(128, 64, 4), (64, 64, 4), (128, 32, 4)], ids=str)
+@pytest.mark.parametrize("tile", _some([(128, 64, 4), (64, 64, 4), (128, 32, 4)], 3))
 @pytest.mark.parametrize("size", [64, 128])
 def test_attention_has_no_bank_conflicts(tile: tuple[int, int, int], size: int, tmp_path: Path) -> None:
     assert_no_conflicts(attention("attention_cdna", tile, 1, 1, 128, 128, size), tmp_path, 32)

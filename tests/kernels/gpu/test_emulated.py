@@ -1,6 +1,6 @@
 """A cross-section of the GPU kernels' problems on the emulator: NVIDIA's with 32 lanes a warp, and what is not bound to them with 64 too.
 
-run_on_device.py runs all problems on a GPU.
+``make test`` runs two of each kernel, ``make test-rest`` the rest of the cross-section; run_on_device.py runs all problems on a GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from . import emulated
-from .cases import GENERATORS
+from .cases import GENERATORS, problems_of
 from .problem import Output, Problem, initial_bytes, judge
 
 PICK = {
@@ -43,14 +43,20 @@ PICK = {
 """Every how many-th problem of a kernel is run here (the others: every seventh)."""
 
 
-def _chosen() -> Iterator[tuple[Problem, int]]:
-    for kernel, make in GENERATORS.items():
-        for index, problem in enumerate(make()):
-            if index % PICK.get(kernel, 7) == 0:
-                yield problem, problem.warp or (32 if index % 2 else 64)
+FEW = 2  # problems of a kernel that `make test` runs
+ALL = ("rounding", "instruction")  # whose problems share a few compiles
 
 
-@pytest.mark.parametrize(("problem", "warp"), [pytest.param(p, w, id=f"{p.name} warp {w}") for p, w in _chosen()])
+def _chosen() -> Iterator[object]:
+    for kernel in GENERATORS:
+        picked = list(enumerate(problems_of(kernel)))[:: PICK.get(kernel, 7)]
+        here = {0, len(picked) // 2} if len(picked) > FEW and kernel not in ALL else range(len(picked))
+        for n, (index, problem) in enumerate(picked):
+            warp = problem.warp or (32 if index % 2 else 64)
+            yield pytest.param(problem, warp, id=f"{problem.name} warp {warp}", marks=() if n in here else pytest.mark.full)
+
+
+@pytest.mark.parametrize(("problem", "warp"), _chosen())
 def test_kernel(problem: Problem, warp: int) -> None:
     verdict = emulated.run(problem, warp)
     assert verdict.good, verdict.faults
@@ -66,7 +72,7 @@ def _correct_bytes(problem: Problem) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("damage", ["none", "value", "unwritten", "outside", "input"])
 def test_the_judge_sees(damage: str) -> None:
-    problem = next(p for p in GENERATORS["gemm_simt"]() if "f32 33" in p.name)
+    problem = next(p for p in problems_of("gemm_simt") if "f32 33" in p.name)
     after = _correct_bytes(problem)
     if damage == "value":
         after[-1][512 + 2 :: 4096][:1] ^= 0x40
