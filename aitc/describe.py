@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from aitc.build.cmake import BuildResult
@@ -165,10 +166,13 @@ def arena_bytes(plan: Plan) -> int:
     """The size of the arena; where it depends on symbolic dims, the least that it can be with them at their hints."""
     if plan.arena_bytes >= 0:
         return plan.arena_bytes
-    arena = [b for b in plan.buffers if b.space is Space.ARENA]
-    return max(
-        (sum(dm.hint(b.bytes) for b in arena if b.first <= i <= b.last) for i in range(len(plan.launches))), default=0
-    )
+    change = [0] * (len(plan.launches) + 2)
+    for b in plan.buffers:
+        if b.space is Space.ARENA:
+            size = dm.hint(b.bytes)
+            change[b.first] += size
+            change[min(b.last, len(plan.launches)) + 1] -= size
+    return max(accumulate(change))
 
 
 def plan_statistics(plan: Plan) -> dict[str, Any]:

@@ -108,12 +108,15 @@ def apply_rules(graph: Graph, rules: Iterable[Rule], log: MatchLog | None = None
     """
     by_op: dict[str, list[Rule]] = {}
     for rule in rules:
-        for anchor in rule.anchors:
+        for anchor in dict.fromkeys(rule.anchors):
             by_op.setdefault(anchor, []).append(rule)
-    done = _Driver(graph, by_op, log or MatchLog(), limit).run()
-    for node in graph.nodes:
-        for body in node.bodies:
-            done += apply_rules(body, [r for rs in by_op.values() for r in rs], log, limit)
+    log = log or MatchLog()
+    done = 0
+    pending = [graph]
+    while pending:
+        g = pending.pop()
+        done += _Driver(g, by_op, log, limit).run()
+        pending += [body for node in g.nodes for body in node.bodies][::-1]
     return done
 
 

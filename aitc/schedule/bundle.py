@@ -28,20 +28,19 @@ def bundle(scheduled: Sequence[Scheduled], storage: StorageOf, target: Target) -
     if any(s.host is not None for s in scheduled):
         return list(scheduled)
     order = list(scheduled)
-    needs = _needs(order)
     at = 0
     while at < len(order):
-        members = _partners(order, needs, at, target)
-        joined = _joined([order[i] for i in members], storage, target) if len(members) > 1 else None
+        window = order[at : at + WINDOW]
+        needs = _needs(window) if _part(order[at]) is not None else []
+        members = _partners(window, needs, target) if needs else [0]
+        joined = _joined([window[i] for i in members], storage, target) if len(members) > 1 else None
         if joined is not None:
             needed = 0
             for m in members:
                 needed |= needs[m]
-            ahead = [i for i in range(at, members[-1]) if needed >> i & 1]
-            order = [
-                *order[:at], *(order[i] for i in ahead), joined, *(s for i, s in enumerate(order) if i > at and i not in members and i not in ahead)
-            ]  # fmt: skip
-            needs = _needs(order)
+            ahead = [i for i in range(members[-1]) if needed >> i & 1]
+            rest = [i for i in range(len(window)) if i not in members and i not in ahead]
+            order[at : at + len(window)] = [*(window[i] for i in ahead), joined, *(window[i] for i in rest)]
             at += len(ahead)
         at += 1
     return order
@@ -56,7 +55,7 @@ def _part(s: Scheduled) -> Part | None:
 
 
 def _needs(order: Sequence[Scheduled]) -> list[int]:
-    """For each launch the launches that must have run before it, as bits.
+    """For each launch of a window the launches of it that must have run before, as bits: what leads from one to the other lies between them.
 
     Parts of bundles that write one root write parts of it (a Concat's) and do not need each other; anybody else's writes of a root stay in their order.
     """
@@ -88,14 +87,14 @@ def _needs(order: Sequence[Scheduled]) -> list[int]:
     return needs
 
 
-def _partners(order: Sequence[Scheduled], needs: Sequence[int], first: int, target: Target) -> list[int]:
-    """Launch ``first`` and those after it that gain by running with it, each with the ones before."""
-    start = _part(order[first])
+def _partners(order: Sequence[Scheduled], needs: Sequence[int], target: Target) -> list[int]:
+    """The first launch and those after it that gain by running with it, each with the ones before."""
+    start = _part(order[0])
     if start is None:
-        return [first]
-    members, parts, mask = [first], [start], 1 << first
-    us = order[first].choice.score_us
-    for i in range(first + 1, min(first + WINDOW, len(order))):
+        return [0]
+    members, parts, mask = [0], [start], 1
+    us = order[0].choice.score_us
+    for i in range(1, len(order)):
         part = _part(order[i])
         if part is None or part.kernel.family != start.kernel.family or needs[i] & mask:
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from heapq import heappop, heappush
 from itertools import combinations, pairwise, product
 
 from aitc.ir.dim import bounds
@@ -89,16 +91,21 @@ def _pairs(plan: Plan) -> list[tuple[Buffer, Buffer]]:
 
 
 def _overlaps(arena: list[Buffer], arena_bytes: int) -> list[str]:
-    """Overlapping pairs, by a sweep over launches: the buffers that are live, sorted by offset, are compared with
-    their neighbours."""
+    """Overlapping pairs, by a sweep over launches: of the buffers that are live, sorted by offset, a new one can only meet its
+    neighbours. What overlaps is not put among them, so that one fault is one line."""
     problems = []
-    live: list[Buffer] = []
+    live: list[tuple[int, int, str]] = []  # (offset, end, name)
+    ends: list[tuple[int, tuple[int, int, str]]] = []  # (last launch, entry of live), a heap
     for b in sorted(arena, key=lambda b: b.first):
-        live = [o for o in live if o.last >= b.first]
-        for o in live:
-            if b.offset < o.offset + o.upper_bytes and o.offset < b.offset + b.upper_bytes:
-                problems.append(f"{b.name} and {o.name} live at the same time and overlap")
-        live.append(b)
+        while ends and ends[0][0] < b.first:
+            del live[bisect_left(live, heappop(ends)[1])]
+        entry = (b.offset, b.offset + b.upper_bytes, b.name)
+        at = bisect_left(live, entry)
+        met = [o for o in live[max(at - 1, 0) : at + 1] if entry[0] < o[1] and o[0] < entry[1]]
+        problems += [f"{b.name} and {o[2]} live at the same time and overlap" for o in met]
+        if not met and b.upper_bytes:
+            live.insert(at, entry)
+            heappush(ends, (b.last, entry))
         if 0 <= arena_bytes < b.offset + b.upper_bytes:
             problems.append(f"{b.name} ends behind the arena")
         if (isinstance(b.bytes, int) and b.bytes > b.upper_bytes) or bounds(b.bytes)[1] < 0:

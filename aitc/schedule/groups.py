@@ -32,6 +32,7 @@ class _Former(Regions):
     def __init__(self, graph: Graph, kernels: dict[Node, str], storage: Storages, defined: Mapping[str, Node], why: Fusions):
         super().__init__(graph, storage, defined, why)
         self.kernels = kernels
+        self.merged = self._from_moments()
 
     # --- tails
     def grow_tail(self, g: Growing) -> None:
@@ -146,14 +147,24 @@ class _Former(Regions):
     def statistics_of(self, g: Growing) -> list[tuple[Node, int]]:
         """Operands of ``g`` (node, input number) that are computed from the statistics of rows: each reader merges them where it applies them."""
 
+        if not self.merged:
+            return []
+
         def merged(v: Value | None) -> bool:
             p = source_of(v) if v is not None else None
-            if p is None or p in g.nodes or p not in self.order:
-                return False
-            return p.op.name == "MergedMoments" or (p.op.kind is Kind.POINTWISE and any(merged(u) for u in p.inputs))
+            return p in self.merged and p not in g.nodes
 
         pairs = [(n, i) for n in sorted(g.nodes, key=self.order.__getitem__) for i, v in enumerate(n.inputs) if not is_view(n) and merged(v)]
         return pairs[::-1]
+
+    def _from_moments(self) -> set[Node]:
+        """MergedMoments, and the pointwise nodes that compute with what they give."""
+        found: set[Node] = set()
+        for n in self.list:
+            sources = (source_of(v) for v in n.inputs if v is not None)
+            if n.op.name == "MergedMoments" or (n.op.kind is Kind.POINTWISE and any(p in found for p in sources)):
+                found.add(n)
+        return found
 
     # --- heads and map groups
     def grow_up(self, g: Growing, roots: list[tuple[Node, int]]) -> None:

@@ -39,6 +39,7 @@ class Regions:
         self.outputs = kept(graph)
         self.why = why
         self.defined = defined
+        self._producers: dict[Node, tuple[Node, ...]] = {}  # as far as they were asked for: the graph does not change while groups grow
 
     def start(self, node: Node, anchor: Node | None) -> Growing:
         """A new group of ``node`` alone."""
@@ -65,8 +66,14 @@ class Regions:
         if source is not None and source in self.order:
             self.why.no(source, reader, reason)
 
-    def producers(self, n: Node) -> Iterator[Node]:
+    def producers(self, n: Node) -> tuple[Node, ...]:
         """Nodes that ``n`` reads, looking through views, and those that define the dims that it needs."""
+        found = self._producers.get(n)
+        if found is None:
+            found = self._producers[n] = tuple(dict.fromkeys(self._read_by(n)))
+        return found
+
+    def _read_by(self, n: Node) -> Iterator[Node]:
         if self.defined:
             for name in {s.name for s in mentioned(n)}:
                 if name in self.defined and self.defined[name] is not n:

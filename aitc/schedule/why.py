@@ -30,8 +30,15 @@ class Fusions:
     chained: int = 0
     groups: int = 0
     launches: int = 0
-    apart: list[Apart] = field(default_factory=list)
+    copied: list[Apart] = field(default_factory=list)
+    _vertical: list[Apart | None] = field(default_factory=list, repr=False)
+    _behind: dict[str, list[int]] = field(default_factory=dict, repr=False)  # consumer -> places in _vertical
     _reasons: dict[tuple[Node, Node], dict[str, None]] = field(default_factory=dict, repr=False)
+
+    @property
+    def apart(self) -> list[Apart]:
+        """The pairs that stayed apart: copied values, then neighbours that are not in one launch."""
+        return [*self.copied, *(a for a in self._vertical if a is not None)]
 
     def no(self, producer: Node, consumer: Node, reason: str) -> None:
         """``producer`` and ``consumer`` do not get into one launch; a pair may have several reasons, one from each side."""
@@ -40,20 +47,26 @@ class Fusions:
     def not_in_place(self, v: Value, reader: Node, reason: str) -> None:
         """``v`` is copied, since ``reader`` cannot take it where it is."""
         source = source_of(v)
-        self.apart.append(Apart("memory", label(source) if source is not None else f"%{v.name}", label(reader), reason))
+        self.copied.append(Apart("memory", label(source) if source is not None else f"%{v.name}", label(reader), reason))
 
     def chain(self, first: Group, second: Group) -> None:
         """Product ``second`` runs in the launch of product ``first``."""
         self.chained += 1
         one, other = ({label(n) for n in g.nodes} for g in (first, second))
-        self.apart = [a for a in self.apart if a.kind != "vertical" or a.first not in one or a.second not in other]
+        for at in (at for second in other for at in self._behind.get(second, ())):
+            a = self._vertical[at]
+            if a is not None and a.first in one:
+                self._vertical[at] = None
 
     def unchained(self, first: Group, second: Group, reason: str) -> None:
         """Product ``second`` does not run in the launch of product ``first``, whose results it reads: that is why, whatever else is said of the two."""
+        if second.anchor is None:
+            return
         inside = {label(n) for n in first.nodes}
-        for at, a in enumerate(self.apart):
-            if a.kind == "vertical" and a.first in inside and second.anchor is not None and a.second == label(second.anchor):
-                self.apart[at] = replace(a, reason=reason)
+        for at in self._behind.get(label(second.anchor), ()):
+            a = self._vertical[at]
+            if a is not None and a.first in inside:
+                self._vertical[at] = replace(a, reason=reason)
 
     def settle(self, nodes: Iterable[Node], group_of: Mapping[Node, object]) -> None:
         """All nodes have their groups: pairs of different groups keep their reasons."""
@@ -66,7 +79,8 @@ class Fusions:
             self.copies += n.op.name == "Copy"
             for p in dict.fromkeys(source_of(v) for v in n.inputs if v is not None):
                 if p is not None and p in group_of and group_of[p] is not group_of[n]:
-                    self.apart.append(Apart("vertical", label(p), label(n), self._reason(p, n)))
+                    self._behind.setdefault(label(n), []).append(len(self._vertical))
+                    self._vertical.append(Apart("vertical", label(p), label(n), self._reason(p, n)))
         self._reasons.clear()
 
     def _reason(self, producer: Node, consumer: Node) -> str:
