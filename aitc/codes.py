@@ -73,7 +73,7 @@ CODES: dict[str, Explanation] = {
     ),
     "I03": Explanation(
         "the graph does not hold together",
-        "A node reads a value that nothing makes or that is made later (a cycle, or nodes out of order), a "
+        "A node reads a value that nothing makes, nodes form a cycle (nodes out of order are sorted), a "
         "name is defined twice, or an output is declared with another element type than the graph computes. The "
         "exporter or a tool that edited the file made a mistake; `onnx.checker.check_model(path, full_check=True)` "
         "reports the same.",

@@ -12,8 +12,10 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from aitc.errors import AitcError, Diagnostic, Exit, Loc
+from aitc.importer.order import Cycle, ordered, subgraphs
 from aitc.importer.wire import read_structure
 
+_NAMED = 8  # nodes of a cycle that an error names
 _INVALID = ("I01", "I02", "I03", "I04", "I08", "I11", "I12")
 
 
@@ -140,15 +142,6 @@ def normalized(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return {"" if i.domain == "ai.onnx" else i.domain: i.version for i in imports}
 
 
-def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """The bodies of a node, with the names of their attributes."""
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.name, attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            yield from ((f"{attribute.name}[{i}]", g) for i, g in enumerate(attribute.graphs))
-
-
 def structure(model: onnx.ModelProto, name: str, problems: list[Diagnostic]) -> None:
     """Notes edges that dangle or form a cycle, and names that are defined twice."""
     _graph(model.graph, name, "main", frozenset(), problems)
@@ -186,25 +179,21 @@ def _nodes(
     outer: frozenset[str],
     problems: list[Diagnostic],
 ) -> None:
-    later: dict[str, int] = {}
-    for i, node in enumerate(nodes):
-        for o in node.output:
-            if o:
-                later.setdefault(o, i)
-    for i, node in enumerate(nodes):
-        loc = Loc(model, path, i, node.name, node.op_type)
+    def where(i: int) -> Loc:
+        return Loc(model, path, i, nodes[i].name, nodes[i].op_type)
+
+    try:
+        order = ordered(nodes, lambda name: name in defined or name in outer)
+    except Cycle as cycle:
+        first, rest = cycle.nodes[:_NAMED], len(cycle.nodes) - _NAMED
+        steps = [f"#{i} ({nodes[i].op_type})" for i in first] + [f"{rest} more"] * (rest > 0)
+        what = f"nodes form a cycle, each reads what the one before it makes: {' -> '.join((*steps, steps[0]))}"
+        problems.append(Diagnostic("I03", what, tuple(where(i) for i in first), "import"))
+        return
+    for i, node in order:
+        loc = where(i)
         for value in dict.fromkeys(node.input):
-            if not value or value in defined or value in outer:
-                continue
-            if value in later:
-                who = nodes[later[value]]
-                what = (
-                    "itself"
-                    if later[value] == i
-                    else f"node #{later[value]} ({who.op_type}), which comes later: a cycle, or nodes out of order"
-                )
-                problems.append(Diagnostic("I03", f"{value!r} is read before it is made, by {what}", (loc,), "import"))
-            else:
+            if value and value not in defined and value not in outer:
                 problems.append(Diagnostic("I03", f"{value!r} is read, but nothing makes it", (loc,), "import"))
         for label, body in subgraphs(node):
             _graph(

@@ -7,8 +7,8 @@ from typing import Any
 
 import onnx
 
-from aitc.importer.check import subgraphs
 from aitc.importer.functions import type_proto
+from aitc.importer.order import subgraphs
 from aitc.ir.graph import Value
 from aitc.ops.declare import SequenceValue
 

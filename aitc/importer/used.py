@@ -9,7 +9,8 @@ from typing import Union
 
 import onnx
 
-from aitc.importer.check import normalized, read, subgraphs
+from aitc.importer.check import normalized, read
+from aitc.importer.order import subgraphs
 
 
 @dataclass(frozen=True, slots=True)

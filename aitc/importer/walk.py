@@ -15,8 +15,9 @@ import onnx
 
 from aitc.errors import Diagnostic, Loc
 from aitc.importer import attributes, bodies, functions
-from aitc.importer.check import normalized, subgraphs
+from aitc.importer.check import normalized
 from aitc.importer.opinion import rejected
+from aitc.importer.order import ordered, subgraphs
 from aitc.importer.weights import BadTensor, sparse_to_array, to_array
 from aitc.ir.graph import Graph, Value
 from aitc.ir.types import TensorType
@@ -44,6 +45,15 @@ class Environment:
     lazy: dict[str, Lazy] = field(default_factory=dict)  # initializers that nobody has read yet
     attributes: Mapping[str, Any] | None = None  # of the function call that is being inlined
     calls: tuple[tuple[str, str], ...] = ()  # functions that are being inlined, to find recursion
+
+    def defines(self, name: str) -> bool:
+        """Whether a name stands for something here, or in a graph around."""
+        at: Environment | None = self
+        while at is not None:
+            if name in at.values or name in at.lazy:
+                return True
+            at = at.outer
+        return False
 
 
 class Walker:
@@ -152,10 +162,10 @@ class Walker:
 
     # --- nodes
     def nodes(self, nodes: Sequence[onnx.NodeProto], environment: Environment, graph: Graph) -> None:
-        """Imports nodes in order into ``graph``; names of their outputs go into the environment."""
+        """Imports nodes in the order of what they read into ``graph``; names of their outputs go into the environment."""
         previous, self.scope.graph = self.scope.graph, graph
         try:
-            for index, node in enumerate(nodes):
+            for index, node in ordered(nodes, environment.defines):
                 self.count += 1
                 self._node(node, index, environment)
         finally:

@@ -236,8 +236,12 @@ class Graph:
         self.set_inputs(node, ())
         self._holders.pop(node, None)
         for body in node.bodies:
-            for inner in body.nodes:
-                body.release(inner)
+            body.discard()
+
+    def discard(self) -> None:
+        """Drops all that this body's nodes read outside of it: for a body that no node takes."""
+        for node in self.nodes:
+            self.release(node)
 
     def adopt(self, place: Node, nodes: Sequence[Node]) -> None:
         """Puts ``nodes`` of a body of ``place`` where it stands; ``place``, which nobody reads, goes. Names stay unique."""

@@ -149,6 +149,8 @@ def _never(b: Scope, body: Any, carried: Sequence[Any], n_scans: int) -> tuple[A
     for o in inner.outputs[1 + len(carried) :] if inner is not None else ():
         shape = tuple(s if isinstance(s, int) else 0 for s in o.shape)
         empty.append(b.constant(np.zeros((0, *shape), o.type.dtype.numpy)))
+    if inner is not None:
+        inner.discard()
     return (*carried, *empty)
 
 
@@ -203,6 +205,7 @@ def _loop_node(
                 types[2 + i], changed = TensorType(before.dtype, after), True
         if not changed:
             break
+        graph.discard()
         graph = b.body(body, types, "body")
     always = known_bool(graph.outputs[0]) is True or graph.outputs[0] is graph.inputs[1]
     count: Dim

@@ -29,6 +29,5 @@ def inline(graph: Graph, node: Node, body: Graph) -> None:
         graph.replace_uses(old, new)
     for other in node.bodies:
         if other is not body:
-            for inner in other.nodes:
-                other.release(inner)
+            other.discard()
     graph.adopt(node, moved)

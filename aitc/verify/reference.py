@@ -17,6 +17,7 @@ import onnx.reference
 import onnx.shape_inference
 
 from aitc.build.memory import available_bytes
+from aitc.importer.order import sort
 from aitc.importer.wire import read_structure
 from aitc.verify.child import begin
 
@@ -57,8 +58,10 @@ class Reference:
         raw = model if isinstance(model, onnx.ModelProto) else load_structure(model)
         self._widened = _has_bfloat16(raw)
         self._proto: onnx.ModelProto | None = None
-        if self._widened or outputs:
+        unsorted = sort(raw)  # onnxruntime sorts the main graph, not bodies; onnx.reference takes nodes as they come
+        if self._widened or outputs or unsorted:
             full = onnx.load(str(self._path)) if self._path else raw
+            sort(full)
             if self._widened:
                 widen(full)
             have = {o.name for o in full.graph.output}

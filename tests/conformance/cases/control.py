@@ -98,4 +98,54 @@ def _sizes_alone() -> list[Case]:
     ]
 
 
-CASES = [*_branches(), *_loops(), *_sizes_alone()]
+def _late() -> list[Case]:
+    """Bodies that read what is outside, or a body around them, and has a size that is known late or changes with each trip."""
+    rows = {"x": normal(3, 4)}, {"x": normal(1, 4)}
+    grow = """y = Loop(n, go, none) <body = body (int64 i, bool c, float[p,4] acc) => (bool c, float[q,4] more) {
+            row = Gather(t, i) r = Unsqueeze(row, first) more = Concat<axis = 0>(acc, r) }>"""
+    outer = f"""(float[n,4] x) => (float[m,4] y) <bool go = {{1}}, int64 zero = {{0}}, int64[1] first = {{0}}, float[0,4] none = {{}}> {{
+        t = Relu(x) s = Shape(t) n = Gather(s, zero) {grow} }}"""
+    kept = f"""(float[k] x) => (float[m,4] y) <bool go = {{1}}, int64 one = {{1}}, int64[1] first = {{0}}, float[0,4] none = {{}}, int64[2] wide = {{1, 4}},
+        float zero = {{0}}> {{
+        b = Greater(x, zero) kept = Compress<axis = 0>(x, b) ax = Constant<value_ints = [1]>() col = Unsqueeze(kept, ax) t = Expand(col, wide)
+        s = Shape(t) start = Constant<value = int64 {{0}}>() n = Gather(s, start) {grow} }}"""
+    nested = """(float[k] x, int64 n) => (float[a] y, int64 count) <bool go = {1}, int64[1] first = {0}, float zero = {0}, float[0] none = {}> {
+        b = Greater(x, zero) kept = Compress<axis = 0>(x, b)
+        y = Loop(n, go, none) <body = outer (int64 i, bool c, float[p] acc) => (bool c, float[q] more) {
+            twice = Concat<axis = 0>(acc, kept)
+            more = Loop(i, c, twice) <body = inner (int64 j, bool d, float[r] in) => (bool d, float[u] out) {
+                two = Constant<value = int64 {2}>() odd = Mod(j, two) isodd = Cast<to = 9>(odd)
+                out = If(isodd) <then_branch = t () => (float[v] o1) { o1 = Concat<axis = 0>(in, kept) },
+                    else_branch = e () => (float[w] o2) { minus = Constant<value_ints = [-1]>() far = Constant<value_ints = [-9223372036854775807]>()
+                        rev = Slice(in, minus, far, first, minus) some = Gather(kept, first) o2 = Sub(rev, some) }> }> }>
+        count = Size(y) }"""
+    scanned = """(float[k] x) => (float[m,2] y, float[n] last) <float zero = {0}, int64[2] pair = {1, 2}, int64[1] one = {1}> {
+        b = Greater(x, zero) kept = Compress<axis = 0>(x, b) total = ReduceSum<keepdims = 0>(kept)
+        col = Unsqueeze(kept, one) two = Expand(col, pair)
+        last, y = Scan<num_scan_inputs = 1, body = body (float[n] state, float[2] row) => (float[n] next, float[2] out) {
+            w = ReduceMax<keepdims = 0>(kept) next = Add(state, w) m = Add(row, total) s = ReduceSum<keepdims = 0>(next) out = Mul(m, s) }>(kept, two) }"""
+    stacked = """(float[k] x, int64 n) => (float[t,m] y) <bool go = {1}, float zero = {0}> {
+        b = Greater(x, zero) kept = Compress<axis = 0>(x, b)
+        y = Loop(n, go) <body = body (int64 i, bool c) => (bool c, float[m] out) { f = Cast<to = 1>(i) out = Mul(kept, f) }> }"""
+    both = """(float[k] x, bool c) => (float[m] y) <float zero = {0}> {
+        places = NonZero(x) one = Constant<value_ints = [0]>() flat = Squeeze(places, one) some = Gather(x, flat)
+        y = If(c) <then_branch = t () => (float[p] a) <float[1] k = {2}> { a = Concat<axis = 0>(some, k) },
+            else_branch = e () => (float[q] b) <float[1] k = {3}> { s = Mul(some, k) pos = Greater(s, zero) b = Compress<axis = 0>(s, pos) }> }"""
+    data = [{"x": np.float32(v)} for v in ([1, 0, 2, -3, 3], [0.5, 4], [0, 7, 0])]
+    counts = [{**feeds, "n": np.array(n)} for feeds in data for n in (0, 1, 4)]
+    flags = [{**feeds, "c": np.array(c)} for feeds in data for c in (True, False)]
+
+    def scaled(x: Array, n: Array) -> Array:  # no trips: the size of a row is known outside, where onnxruntime says 0
+        return np.arange(int(n), dtype=np.float32)[:, None] * x[x > 0]
+
+    return [
+        case("loop_reads_outer_rows", outer, *rows),
+        case("loop_reads_what_was_kept", kept, *data),
+        case("bodies_in_bodies_of_late_sizes", nested, *counts, opset=18),
+        case("scan_over_what_was_kept", scanned, *data),
+        case("loop_stacks_late_sizes", stacked, *counts, expect=scaled),
+        case("branches_of_late_sizes_with_their_own_constants", both, *flags),
+    ]
+
+
+CASES = [*_branches(), *_loops(), *_sizes_alone(), *_late()]

@@ -15,6 +15,7 @@ from aitc.importer.dims import parse_binding, parse_shape
 from aitc.importer.onnx import Imported, import_model
 from aitc.ir import dim as d
 from aitc.ir.interpret import interpret
+from aitc.ir.verify import verify
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17{extra}]>\n'
 
@@ -326,6 +327,20 @@ def test_what_a_loop_carries_may_grow() -> None:
     result = imported(loop("n", grow=True))
     y, _ = run(result, x=np.array([1, 2], np.float32), n=np.array(3))
     np.testing.assert_array_equal(y, [1, 2] * 8)
+
+
+def test_a_body_that_is_imported_twice_reads_outer_values_once() -> None:
+    text = """g (float[n,4] x, int64 trips) => (float[m,4] y, float[t,4] all) <bool go = {1}, float[0,4] none = {}> {
+        t = Relu(x)
+        y, all = Loop(trips, go, none) <body = body (int64 i, bool c, float[p,4] acc) => (bool c, float[q,4] more, float[4] row) {
+            row = Gather(t, i) axis = Constant<value_ints = [0]>() r = Unsqueeze(row, axis) more = Concat<axis = 0>(acc, r) }> }"""
+    for given in (text, text.replace("int64 trips)", "int64 unused)").replace("{1}", "{1}, int64 trips = {0}")):  # no trip: only types are taken
+        graph = imported(given).graph
+        verify(graph)
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    y, rows = run(imported(text), x=x, trips=np.array(2))
+    np.testing.assert_array_equal(y, np.maximum(x, 0)[:2])
+    np.testing.assert_array_equal(rows, y)
 
 
 def test_scan_unrolled_and_not() -> None:

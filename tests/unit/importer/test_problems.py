@@ -76,8 +76,8 @@ def graph_of(*nodes: onnx.NodeProto, output: str = "y") -> onnx.ModelProto:
     ("nodes", "message"),
     [
         ([("Relu", ["nothing"], ["y"])], "nothing makes it"),
-        ([("Add", ["x", "b"], ["a"]), ("Relu", ["a"], ["b"]), ("Relu", ["b"], ["y"])], "comes later"),
-        ([("Add", ["x", "y"], ["y"])], "by itself"),
+        ([("Add", ["x", "b"], ["a"]), ("Relu", ["a"], ["b"]), ("Relu", ["b"], ["y"])], "#1 (Relu) -> #0 (Add)"),
+        ([("Add", ["x", "y"], ["y"])], "#0 (Add) -> #0 (Add)"),
         ([("Relu", ["x"], ["y"]), ("Neg", ["x"], ["y"])], "made twice"),
         ([("Relu", ["x"], ["z"])], "made by no node"),
     ],
