@@ -11,6 +11,7 @@ import onnx
 from aitc.errors import Diagnostic, Loc
 from aitc.importer.check import normalized
 from aitc.ir.graph import Value
+from aitc.ops.attribute import OF_BODIES
 from aitc.ops.declare import IMPORTERS, Unsupported
 from aitc.ops.unsupported import reason
 
@@ -94,6 +95,8 @@ def inline_schema(
     schema = _schema(domain, node.op_type, version)
     if schema is None:
         raise ValueError(f"operator {node.op_type} of domain {domain or 'ai.onnx'} is not supported")
+    contracts = OF_BODIES.get((domain, node.op_type), {})
+    given = {k: contracts[k].fitting(k, v) if k in contracts else v for k, v in given.items()}
     function = onnx.FunctionProto()
     if schema.has_function:
         body = schema.get_function_with_opset_version(_best(schema.function_opset_versions, version))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
-import numpy as np
 import onnx
 
 from aitc.errors import Diagnostic, Loc
@@ -307,17 +306,4 @@ def _keywords(importer: Importer, given: Mapping[str, Any]) -> dict[str, Any]:
     missing = [n for n, default in importer.attributes.items() if default is inspect.Parameter.empty and n not in given]
     if missing:
         raise ValueError(f"attribute{'s' if len(missing) > 1 else ''} {', '.join(missing)} missing")
-    return {k: _fitting(k, v, importer.kinds[k]) for k, v in given.items()}
-
-
-_KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "tuple": tuple, "np.ndarray": np.ndarray}
-
-
-def _fitting(name: str, value: Any, kind: str) -> Any:
-    """The attribute's value, of the type that the importer's annotation says. Raises ValueError for another type."""
-    if kind == "float" and isinstance(value, int):
-        return float(value)
-    wanted = _KINDS.get(kind.partition("[")[0])
-    if wanted is not None and not isinstance(value, wanted):
-        raise ValueError(f"attribute {name} must be {kind}, got {type(value).__name__}")
-    return value
+    return {k: importer.contracts[k].fitting(k, v) for k, v in given.items()}

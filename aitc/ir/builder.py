@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,9 +10,12 @@ import numpy as np
 
 from aitc.errors import Loc
 from aitc.ir import content
+from aitc.ir import dim as d
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import OPS
 from aitc.ir.types import TensorType
+
+MOST_BYTES = 2**62  # of a tensor: what a signed 64-bit offset reaches, with room for sums
 
 
 class Builder:
@@ -34,6 +38,8 @@ class Builder:
         op = OPS[name]
         bound = op.attrs(**attrs)
         types = op.infer([None if v is None else v.type for v in inputs], bound)
+        for type in types:
+            check_sizes(type)
         node = Node(op, inputs, bound, self.locs, bodies)
         if self.place:
             self.graph.append(node, types, names)
@@ -55,3 +61,13 @@ class Builder:
     def with_type(self, v: Value, type: TensorType) -> Value:
         v.type = type
         return v
+
+
+def check_sizes(t: TensorType) -> None:
+    """Raises ValueError for a shape that no tensor has: a size below zero whatever the dims are, or more bytes than a
+    signed 64-bit offset reaches."""
+    if any(d.bounds(s)[1] < 0 for s in t.shape):
+        raise ValueError(f"its result would be {t}, with a size below zero")
+    known = [s for s in t.shape if isinstance(s, int)]
+    if len(known) == t.rank and math.prod(known) * t.dtype.bits // 8 >= MOST_BYTES:
+        raise ValueError(f"its result would be {t}, which is more than can be addressed")

@@ -12,6 +12,7 @@ from aitc.ir.dim import Dim
 from aitc.ir.dtype import BOOL, I64
 from aitc.ir.graph import Value
 from aitc.ops import declare
+from aitc.ops.attribute import Count, Finite
 from aitc.ops.contract import matmul
 from aitc.ops.declare import Scope, Unsupported, UseBody, cast, onnx_op, transpose
 from aitc.ops.sample import size_of
@@ -60,7 +61,7 @@ def attend(
     mask: Value | None,
     scale: float | None,
     causal: bool = False,
-    softcap: float = 0.0,
+    softcap: Finite = 0.0,
 ) -> Value:
     """Attention on [B, H, S, D]; rows that see no key are 0. ``causal`` is the core op's: the last query sees
     all keys."""
@@ -91,7 +92,7 @@ def attention(
     b: Scope, q: Value, k: Value, v: Value, attn_mask: Value | None = None, past_key: Value | None = None,
     past_value: Value | None = None, nonpad_kv_seqlen: Value | None = None, *, is_causal: int = 0,
     kv_num_heads: int | None = None, q_num_heads: int | None = None, qk_matmul_output_mode: int = 0,
-    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None, left_window_size: int = -1,
+    scale: Finite | None = None, softcap: Finite = 0.0, softmax_precision: int | None = None, left_window_size: int = -1,
     right_window_size: int = -1,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if b.wants(3):
@@ -171,7 +172,7 @@ def _causal_mask(b: Scope, queries: Dim, keys: Dim) -> Value:
 def multi_head_attention(
     b: Scope, query: Value, key: Value | None = None, value: Value | None = None, bias: Value | None = None,
     key_padding_mask: Value | None = None, attention_bias: Value | None = None, past_key: Value | None = None,
-    past_value: Value | None = None, *, num_heads: int, mask_filter_value: float = -10000.0, scale: float = 0.0,
+    past_value: Value | None = None, *, num_heads: int, mask_filter_value: Finite = -10000.0, scale: Finite = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if query.type.rank == 5:  # packed (B, S, H, 3, D)
@@ -208,8 +209,8 @@ def multi_head_attention(
 def attention_ms(
     b: Scope, x: Value, weights: Value, bias: Value | None = None, mask_index: Value | None = None,
     past: Value | None = None, attention_bias: Value | None = None, past_sequence_length: Value | None = None, *,
-    num_heads: int, do_rotary: int = 0, mask_filter_value: float = -10000.0, past_present_share_buffer: int = 0,
-    qkv_hidden_sizes: tuple[int, ...] | None = None, rotary_embedding_dim: int = 0, scale: float = 0.0,
+    num_heads: int, do_rotary: int = 0, mask_filter_value: Finite = -10000.0, past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: tuple[int, ...] | None = None, rotary_embedding_dim: int = 0, scale: Finite = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if do_rotary or past_present_share_buffer:
@@ -268,7 +269,7 @@ def angles_at(b: Scope, cache: Value, positions: Value) -> Value:
 @onnx_op("RotaryEmbedding", domain=MS)
 def rotary_embedding_ms(
     b: Scope, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0,
-    is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
+    is_packed_batching: int = 0, num_heads: Count = 0, rotary_embedding_dim: int = 0, scale: Finite = 1.0,
 ) -> Value:  # fmt: skip
     if is_packed_batching or scale != 1.0:
         raise Unsupported("is_packed_batching and scale")
@@ -299,8 +300,8 @@ def group_query_attention(
     past_value: Value | None = None, seqlens_k: Value | None = None, total_sequence_length: Value | None = None,
     cos_cache: Value | None = None, sin_cache: Value | None = None, position_ids: Value | None = None,
     attention_bias: Value | None = None, head_sink: Value | None = None, *, num_heads: int, kv_num_heads: int,
-    do_rotary: int = 0, local_window_size: int = -1, rotary_interleaved: int = 0, scale: float = 0.0,
-    smooth_softmax: int = 0, softcap: float = 0.0, qk_output: int = 0,
+    do_rotary: int = 0, local_window_size: int = -1, rotary_interleaved: int = 0, scale: Finite = 0.0,
+    smooth_softmax: int = 0, softcap: Finite = 0.0, qk_output: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """New keys are written behind each batch's own past; the cache is as long as the past buffer, or as the
     total length if that is longer."""

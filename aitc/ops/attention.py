@@ -11,6 +11,7 @@ import numpy as np
 from aitc.ir import dim as d
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
+from aitc.ops.attribute import Finite
 from aitc.ops.pointwise import widen
 
 
@@ -21,7 +22,7 @@ class AttentionAttrs:
 
     scale: float
     causal: bool = False
-    softcap: float = 0.0
+    softcap: Finite = 0.0
 
 
 def infer_attention(types: Sequence[TensorType | None], a: AttentionAttrs) -> tuple[TensorType, ...]:

@@ -10,13 +10,14 @@ from aitc.ir import dim as d
 from aitc.ir.dim import Dim
 from aitc.ir.graph import Value
 from aitc.ops import declare
+from aitc.ops.attribute import Counts, Positives
 from aitc.ops.declare import Scope, Unsupported, ints, numbers, onnx_op
 
 
 @onnx_op("Col2Im")
 def col2im(
-    b: Scope, x: Value, image_shape: Value, block_shape: Value, *, dilations: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, image_shape: Value, block_shape: Value, *, dilations: Positives | None = None,
+    pads: Counts | None = None, strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     """Blocks added up where they came from: a transposed convolution whose filters copy one element each."""
     image = b.dims(image_shape, "image_shape", lo=1)
@@ -46,8 +47,8 @@ def col2im(
 
 
 def _col2im_scatter(
-    b: Scope, x: Value, image: Sequence[Dim], block: Sequence[Dim], dilations: tuple[int, ...] | None,
-    pads: tuple[int, ...] | None, strides: tuple[int, ...] | None,
+    b: Scope, x: Value, image: Sequence[Dim], block: Sequence[Dim], dilations: Positives | None,
+    pads: Counts | None, strides: Positives | None,
 ) -> Value:  # fmt: skip
     """Where only the data knows the block's shape: every element is added to its place; those outside of the
     image to one behind it."""

@@ -18,6 +18,7 @@ from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.scalar import Ratio
 from aitc.ir.types import Shape, TensorType
 from aitc.ops import declare, runtime
+from aitc.ops.attribute import Datum, Words
 from aitc.ops.declare import Scope, Unsupported, dtype_of, numbers, onnx_op
 
 Types = Sequence["TensorType | None"]
@@ -94,8 +95,8 @@ OPS.add("ReadDims", Op("ReadDims", Kind.CONTROL, infer_read_dims, lambda x, a: x
 def constant(
     b: Scope, *, value: np.ndarray | None = None, value_float: float | None = None,
     value_floats: tuple[float, ...] | None = None, value_int: int | None = None,
-    value_ints: tuple[int, ...] | None = None, value_string: str | None = None,
-    value_strings: tuple[str, ...] | None = None, sparse_value: np.ndarray | None = None,
+    value_ints: tuple[int, ...] | None = None, value_string: Datum | None = None,
+    value_strings: Words | None = None, sparse_value: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
     if value is not None:
         return b.constant(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType, broadcast
 from aitc.ops import declare
+from aitc.ops.attribute import AutoPad, Counts, Positive, Positives
 from aitc.ops.declare import Scope, Unsupported, along_channel, onnx_op
 from aitc.ops.pointwise import same_dtype, widen
 from aitc.ops.windows import resolve_pads, spatial, taps
@@ -303,14 +304,14 @@ def gemm_old(
     return gemm_of(b, x, y, c, alpha, beta, bool(transA), bool(transB))
 
 
-def check_kernel_shape(w: Value, kernel_shape: tuple[int, ...] | None) -> None:
+def check_kernel_shape(w: Value, kernel_shape: Positives | None) -> None:
     if kernel_shape is not None and any(isinstance(s, int) and s != k for s, k in zip(w.shape[2:], kernel_shape)):
         raise ValueError(f"kernel_shape {list(kernel_shape)} does not fit the filter {w.type}")
 
 
 def convolution(
-    b: Scope, x: Value, w: Value, bias: Value | None, auto_pad: str, dilations: tuple[int, ...] | None, group: int,
-    kernel_shape: tuple[int, ...] | None, pads: tuple[int, ...] | None, strides: tuple[int, ...] | None,
+    b: Scope, x: Value, w: Value, bias: Value | None, auto_pad: str, dilations: Positives | None, group: int,
+    kernel_shape: Positives | None, pads: Counts | None, strides: Positives | None,
     out: DType | None = None,
 ) -> Value:  # fmt: skip
     """A convolution as ONNX parametrises it; the bias becomes an Add."""
@@ -326,21 +327,19 @@ def convolution(
 
 @onnx_op("Conv")
 def conv(
-    b: Scope, x: Value, w: Value, bias: Value | None = None, *, auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, w: Value, bias: Value | None = None, *, auto_pad: AutoPad = "NOTSET",
+    dilations: Positives | None = None, group: Positive = 1, kernel_shape: Positives | None = None,
+    pads: Counts | None = None, strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     return convolution(b, x, w, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
 
 
 @onnx_op("CausalConvWithState")
 def causal_conv_with_state(
-    b: Scope, x: Value, w: Value, bias: Value | None = None, past: Value | None = None, *, activation: str = "none"
+    b: Scope, x: Value, w: Value, bias: Value | None = None, past: Value | None = None, *, activation: Literal["none", "silu", "swish"] = "none"
 ) -> tuple[Value, ...]:
     """A depthwise convolution over x [B, C, L] with the k - 1 positions before it in front; gives them for the
     next call too."""
-    if activation not in ("none", "silu", "swish"):
-        raise ValueError(f"activation {activation!r}")
     channels = x.shape[1]
     if not isinstance(channels, int):
         raise Unsupported("a symbolic number of channels", "bind it with --dim")
@@ -360,10 +359,10 @@ def causal_conv_with_state(
 
 @onnx_op("ConvTranspose")
 def conv_transpose(
-    b: Scope, x: Value, w: Value, bias: Value | None = None, *, auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None,
-    output_padding: tuple[int, ...] | None = None, output_shape: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, w: Value, bias: Value | None = None, *, auto_pad: AutoPad = "NOTSET",
+    dilations: Positives | None = None, group: Positive = 1, kernel_shape: Positives | None = None,
+    output_padding: Counts | None = None, output_shape: Counts | None = None,
+    pads: Counts | None = None, strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     n = x.type.rank - 2
     if n < 1 or w.type.rank != n + 2:

@@ -11,6 +11,18 @@ from aitc.ir.dtype import F32, I32, U4, U8, DType
 from aitc.ir.graph import Value
 from aitc.ops import declare
 from aitc.ops.attend import attend, join_heads, padding_mask, split_heads
+from aitc.ops.attribute import (
+    Activations,
+    AutoPad,
+    Count,
+    Counts,
+    Direction,
+    Finite,
+    Finites,
+    FusedActivation,
+    Positive,
+    Positives,
+)
 from aitc.ops.contract import convolution, gemm_of, matmul
 from aitc.ops.declare import Scope, Unsupported, add_importer, cast, known, normalize_axis, onnx_op, transpose
 from aitc.ops.elementwise import gelu
@@ -28,7 +40,7 @@ add_importer("DequantizeLinear", dequantize_linear, MS)
 
 
 def simplified_layer_normalization(
-    b: Scope, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    b: Scope, x: Value, scale: Value, *, axis: int = -1, epsilon: Finite = 1e-5, stash_type: int = 1
 ) -> Value:
     return rms_normalization(b, x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
 
@@ -46,7 +58,7 @@ def skip_layer_normalization(
     beta: Value | None = None,
     bias: Value | None = None,
     *,
-    epsilon: float = 1e-12,
+    epsilon: Finite = 1e-12,
 ) -> tuple[Value | None, ...]:
     total = b.op("Add", x, skip)
     if bias is not None:
@@ -57,7 +69,7 @@ def skip_layer_normalization(
 
 @onnx_op("SkipSimplifiedLayerNormalization", domain=MS)
 def skip_simplified_layer_normalization(
-    b: Scope, x: Value, skip: Value, gamma: Value, bias: Value | None = None, *, epsilon: float = 1e-12
+    b: Scope, x: Value, skip: Value, gamma: Value, bias: Value | None = None, *, epsilon: Finite = 1e-12
 ) -> tuple[Value | None, ...]:
     total = b.op("Add", x, skip)
     if bias is not None:
@@ -69,7 +81,7 @@ def skip_simplified_layer_normalization(
 def embed_layer_normalization(
     b: Scope, input_ids: Value, segment_ids: Value | None, word_embedding: Value, position_embedding: Value,
     segment_embedding: Value | None = None, gamma: Value | None = None, beta: Value | None = None,
-    mask: Value | None = None, position_ids: Value | None = None, *, epsilon: float = 1e-12, mask_index_type: int = 0,
+    mask: Value | None = None, position_ids: Value | None = None, *, epsilon: Finite = 1e-12, mask_index_type: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if gamma is None:
         raise ValueError("gamma missing")
@@ -153,7 +165,7 @@ def fused_matmul(
 
 @onnx_op("FusedGemm", domain=MS)
 def fused_gemm(
-    b: Scope, x: Value, y: Value, c: Value | None = None, *, activation: str = "", activation_alpha: float = 0.0,
+    b: Scope, x: Value, y: Value, c: Value | None = None, *, activation: FusedActivation = "", activation_alpha: float = 0.0,
     activation_beta: float = 0.0, activation_gamma: float = 0.0, alpha: float = 1.0, beta: float = 1.0, transA: int = 0,
     transB: int = 0,
 ) -> Value:  # fmt: skip
@@ -164,10 +176,10 @@ def fused_gemm(
 
 @onnx_op("FusedConv", domain=MS)
 def fused_conv(
-    b: Scope, x: Value, w: Value, bias: Value | None = None, z: Value | None = None, *, activation: str = "",
-    activation_params: tuple[float, ...] = (), auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None,
-    group: int = 1, kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, w: Value, bias: Value | None = None, z: Value | None = None, *, activation: FusedActivation = "",
+    activation_params: tuple[float, ...] = (), auto_pad: AutoPad = "NOTSET", dilations: Positives | None = None,
+    group: Positive = 1, kernel_shape: Positives | None = None, pads: Counts | None = None,
+    strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     y = convolution(b, x, w, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
     return activated(b, y if z is None else b.op("Add", y, z), activation, activation_params)
@@ -350,7 +362,7 @@ def dynamic_quantize_matmul(
 def qattention(
     b: Scope, x: Value, weights: Value, bias: Value, x_scale: Value, w_scale: Value, mask_index: Value | None = None,
     x_zero: Value | None = None, w_zero: Value | None = None, past: Value | None = None, *, num_heads: int,
-    do_rotary: int = 0, mask_filter_value: float = -10000.0, past_present_share_buffer: int = 0, scale: float = 0.0,
+    do_rotary: int = 0, mask_filter_value: Finite = -10000.0, past_present_share_buffer: int = 0, scale: float = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if do_rotary or past_present_share_buffer or past is not None:
@@ -366,8 +378,8 @@ def qattention(
 def dynamic_quantize_lstm(
     b: Scope, x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None,
     c0: Value | None, p: Value | None, w_scale: Value, w_zero: Value, r_scale: Value, r_zero: Value, *,
-    activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (),
-    activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
+    activations: Activations | None = None, activation_alpha: Finites = (),
+    activation_beta: Finites = (), clip: Finite = 0.0, direction: Direction = "forward", hidden_size: Count = 0,
     input_forget: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     """An LSTM whose weights [D, I, 4 H] and [D, H, 4 H] are 8 bit. onnxruntime also rounds the input and the

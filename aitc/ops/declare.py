@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import DType
 from aitc.ir.graph import Graph, Value
+from aitc.ops.attribute import Contract, contract
 
 
 class Unsupported(Exception):
@@ -68,9 +69,7 @@ class Importer:
     nullable: frozenset[str]  # those that may be absent (annotated as ``Value | None``)
     variadic: bool  # more inputs may follow
     attributes: Mapping[str, Any]  # name -> default; ``inspect.Parameter.empty`` if it must be given
-    kinds: Mapping[
-        str, str
-    ]  # name -> annotation, without "| None": int, float, str, tuple[int, ...], np.ndarray, Any ...
+    contracts: Mapping[str, Contract]  # name -> what it may be
 
 
 IMPORTERS: dict[tuple[str, str], list[Importer]] = {}
@@ -92,6 +91,7 @@ def add_importer(op_type: str, function: Callable[..., Any], domain: str = "", s
     parameters = list(inspect.signature(function).parameters.values())[1:]
     positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    hints = get_type_hints(function, include_extras=True) if keywords else {}
     entry = Importer(
         domain, op_type, since, function,
         sum(p.default is p.empty for p in positional),
@@ -99,7 +99,7 @@ def add_importer(op_type: str, function: Callable[..., Any], domain: str = "", s
         frozenset(p.name for p in positional if "None" in str(p.annotation) or "Any" in str(p.annotation)),
         any(p.kind is p.VAR_POSITIONAL for p in parameters),
         keywords,
-        {p.name: str(p.annotation).replace(" | None", "") for p in parameters if p.kind is p.KEYWORD_ONLY},
+        {name: contract(hints.get(name, Any)) for name in keywords},
     )  # fmt: skip
     versions = IMPORTERS.setdefault((domain, op_type), [])
     if any(v.since == since for v in versions):

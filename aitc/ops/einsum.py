@@ -8,6 +8,7 @@ from aitc.ir import dim as d
 from aitc.ir.dim import Dim
 from aitc.ir.graph import Value
 from aitc.ops import declare
+from aitc.ops.attribute import Equation
 from aitc.ops.declare import Scope, onnx_op, transpose
 
 
@@ -111,7 +112,7 @@ def _aligned(b: Scope, x: Value, labels: str, wanted: str) -> Value:
 
 
 @onnx_op("Einsum")
-def einsum(b: Scope, *operands: Value, equation: str) -> Value:
+def einsum(b: Scope, *operands: Value, equation: Equation) -> Value:
     terms, result = parse(equation, [v.type.rank for v in operands])
     x, xl = diagonal(b, operands[0], terms[0])
     for i in range(1, len(operands)):

@@ -10,6 +10,7 @@ from aitc.ir import dtype as dt
 from aitc.ir.dtype import BOOL, F32, DType
 from aitc.ir.graph import Value
 from aitc.ops import declare, random
+from aitc.ops.attribute import BitDirection, GeluForm, RoundMode, TypeName
 from aitc.ops.declare import Scope, Unsupported, add_importer, dtype_of, numbers, onnx_op, scalar
 
 
@@ -100,9 +101,7 @@ def mod(b: Scope, x: Value, y: Value, *, fmod: int = 0) -> Value:
 
 
 @onnx_op("BitShift")
-def bit_shift(b: Scope, x: Value, y: Value, *, direction: str) -> Value:
-    if direction not in ("LEFT", "RIGHT"):
-        raise ValueError(f"direction {direction!r}")
+def bit_shift(b: Scope, x: Value, y: Value, *, direction: BitDirection) -> Value:
     return b.op("BitShift", x, y, left=direction == "LEFT")
 
 
@@ -149,9 +148,7 @@ def hard_sigmoid(b: Scope, x: Value, *, alpha: float = 0.2, beta: float = 0.5) -
 
 
 @onnx_op("Gelu")
-def gelu(b: Scope, x: Value, *, approximate: str = "none") -> Value:
-    if approximate not in ("none", "tanh"):
-        raise ValueError(f"approximate {approximate!r}")
+def gelu(b: Scope, x: Value, *, approximate: GeluForm = "none") -> Value:
     return b.op("Gelu", x, approximate=approximate)
 
 
@@ -215,7 +212,7 @@ def where(b: Scope, condition: Value, x: Value, y: Value) -> Value:
     return b.op("Where", condition, x, y)
 
 
-def convert(b: Scope, x: Value, to: DType, saturate: bool = True, round_mode: str = "up") -> Value:
+def convert(b: Scope, x: Value, to: DType, saturate: bool = True, round_mode: RoundMode = "up") -> Value:
     if to is dt.STRING or x.type.dtype is dt.STRING:
         raise Unsupported("casts from and to strings")
     if round_mode not in ("up", "down", "nearest"):
@@ -226,12 +223,12 @@ def convert(b: Scope, x: Value, to: DType, saturate: bool = True, round_mode: st
 
 
 @onnx_op("Cast", since=6)
-def cast(b: Scope, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
+def cast(b: Scope, x: Value, *, to: int, saturate: int = 1, round_mode: RoundMode = "up") -> Value:
     return convert(b, x, dtype_of(to), bool(saturate), round_mode)
 
 
 @onnx_op("Cast", since=1)
-def cast_named(b: Scope, x: Value, *, to: str) -> Value:
+def cast_named(b: Scope, x: Value, *, to: TypeName) -> Value:
     from aitc.ops.small_float import ONNX_NAMES
 
     if to not in ONNX_NAMES:
@@ -240,7 +237,7 @@ def cast_named(b: Scope, x: Value, *, to: str) -> Value:
 
 
 @onnx_op("CastLike")
-def cast_like(b: Scope, x: Value, target: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
+def cast_like(b: Scope, x: Value, target: Value, *, saturate: int = 1, round_mode: RoundMode = "up") -> Value:
     return convert(b, x, target.type.dtype, bool(saturate), round_mode)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from aitc.ir.dtype import I64
 from aitc.ir.graph import Value
 from aitc.ir.types import TensorType
 from aitc.ops import declare
+from aitc.ops.attribute import Reduction
 from aitc.ops.declare import Scope, cast, normalize_axis, numbers, onnx_op
 from aitc.ops.move import AxisAttrs, move_op
 from aitc.ops.pointwise import Types
@@ -200,7 +201,7 @@ def gather_nd(b: Scope, x: Value, indices: Value, *, batch_dims: int = 0) -> Val
 
 @onnx_op("ScatterElements", "Scatter")
 def scatter_elements(
-    b: Scope, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
+    b: Scope, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: Reduction = "none"
 ) -> Value:
     if not x.type.rank == indices.type.rank == updates.type.rank:
         raise ValueError(f"data {x.type}, indices {indices.type} and updates {updates.type} have different ranks")
@@ -208,7 +209,7 @@ def scatter_elements(
 
 
 @onnx_op("ScatterND")
-def scatter_nd(b: Scope, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+def scatter_nd(b: Scope, x: Value, indices: Value, updates: Value, *, reduction: Reduction = "none") -> Value:
     if not isinstance(indices.shape[-1], int):  # how deep they reach also follows from what is left for the updates
         depth = x.type.rank + indices.type.rank - 1 - updates.type.rank
         indices = declare.reshape(b, indices, (*indices.shape[:-1], depth))
@@ -217,7 +218,7 @@ def scatter_nd(b: Scope, x: Value, indices: Value, updates: Value, *, reduction:
 
 @onnx_op("TensorScatter")
 def tensor_scatter(
-    b: Scope, cache: Value, update: Value, write: Value | None = None, *, axis: int = -2, mode: str = "linear"
+    b: Scope, cache: Value, update: Value, write: Value | None = None, *, axis: int = -2, mode: Literal["linear", "circular"] = "linear"
 ) -> Value:
     """Writes ``update`` into the cache along ``axis``, for each batch from its own place on; in mode circular it
     wraps around."""
@@ -228,6 +229,4 @@ def tensor_scatter(
         places = b.op("Add", places, declare.reshape(b, cast(b, write, I64), (write.shape[0], *([1] * (rank - 1)))))
     if mode == "circular":
         places = b.op("Mod", places, b.op("Dims", content=(cache.shape[axis],), shape=()))
-    elif mode != "linear":
-        raise ValueError(f"mode {mode!r}")
     return b.op("ScatterElements", cache, declare.expand(b, places, update.shape), update, axis=axis, reduction="none")

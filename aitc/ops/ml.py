@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from aitc.ir import dim as d
 from aitc.ir.dtype import F32, F64, I64
 from aitc.ir.graph import Value
 from aitc.ops import declare
+from aitc.ops.attribute import Datum, Labels, PostTransform, Words
 from aitc.ops.declare import Scope, Unsupported, cast, onnx_op
 
 ML = "ai.onnx.ml"
@@ -65,7 +67,7 @@ def linear_regressor(
     *,
     coefficients: tuple[float, ...] = (),
     intercepts: tuple[float, ...] = (),
-    post_transform: str = "NONE",
+    post_transform: PostTransform = "NONE",
     targets: int = 1,
 ) -> Value:
     y = _linear(b, real(b, x), coefficients, intercepts, targets)
@@ -83,8 +85,8 @@ def _linear(b: Scope, x: Value, coefficients: tuple[float, ...], intercepts: tup
 @onnx_op("LinearClassifier", domain=ML)
 def linear_classifier(
     b: Scope, x: Value, *, coefficients: tuple[float, ...], classlabels_ints: tuple[int, ...] | None = None,
-    classlabels_strings: tuple[str, ...] | None = None, intercepts: tuple[float, ...] = (), multi_class: int = 0,
-    post_transform: str = "NONE",
+    classlabels_strings: Labels | None = None, intercepts: tuple[float, ...] = (), multi_class: int = 0,
+    post_transform: PostTransform = "NONE",
 ) -> tuple[Value, ...]:  # fmt: skip
     if classlabels_strings and not classlabels_ints:
         raise Unsupported("string labels", "export the classifier with integer labels")
@@ -107,8 +109,9 @@ def linear_classifier(
 
 @onnx_op("SVMRegressor", domain=ML)
 def svm_regressor(
-    b: Scope, x: Value, *, coefficients: tuple[float, ...] = (), kernel_params: tuple[float, ...] = (), kernel_type: str = "LINEAR",
-    n_supports: int = 0, one_class: int = 0, post_transform: str = "NONE", rho: tuple[float, ...] = (),
+    b: Scope, x: Value, *, coefficients: tuple[float, ...] = (), kernel_params: tuple[float, ...] = (),
+    kernel_type: Literal["LINEAR", "POLY", "RBF", "SIGMOID"] = "LINEAR",
+    n_supports: int = 0, one_class: int = 0, post_transform: PostTransform = "NONE", rho: tuple[float, ...] = (),
     support_vectors: tuple[float, ...] = (),
 ) -> Value:  # fmt: skip
     """As onnxruntime has it: without support vectors linear, whatever ``kernel_type`` says, and never a ``post_transform``."""
@@ -152,15 +155,13 @@ def scaler(b: Scope, x: Value, *, offset: tuple[float, ...] = (), scale: tuple[f
 
 
 @onnx_op("Normalizer", domain=ML)
-def normalizer(b: Scope, x: Value, *, norm: str = "MAX") -> Value:
+def normalizer(b: Scope, x: Value, *, norm: Literal["MAX", "L1", "L2"] = "MAX") -> Value:
     x = cast(b, x, F32)
     axis = x.type.rank - 1
     if norm == "MAX":
         size = b.op("Reduce", b.op("Abs", x), function="max", axes=(axis,), keepdims=True)
-    elif norm in ("L1", "L2"):
-        size = b.op("Reduce", x, function=norm.lower(), axes=(axis,), keepdims=True)
     else:
-        raise ValueError(f"norm {norm!r}")
+        size = b.op("Reduce", x, function=norm.lower(), axes=(axis,), keepdims=True)
     return b.op("Div", x, b.op("Max", size, b.like(1e-30, size)))
 
 
@@ -205,7 +206,7 @@ def imputer(
 
 @onnx_op("OneHotEncoder", domain=ML)
 def one_hot_encoder(
-    b: Scope, x: Value, *, cats_int64s: tuple[int, ...] = (), cats_strings: tuple[str, ...] = (), zeros: int = 1
+    b: Scope, x: Value, *, cats_int64s: tuple[int, ...] = (), cats_strings: Words = (), zeros: int = 1
 ) -> Value:
     """A row of zeros for what is of no category; ``zeros`` = 0, which makes that an error, cannot be checked here."""
     if not cats_int64s:
@@ -218,10 +219,10 @@ def one_hot_encoder(
 
 @onnx_op("LabelEncoder", domain=ML, since=2)
 def label_encoder(
-    b: Scope, x: Value, *, default_float: float = -0.0, default_int64: int = -1, default_string: str = "_Unused",
+    b: Scope, x: Value, *, default_float: float = -0.0, default_int64: int = -1, default_string: Datum = "_Unused",
     default_tensor: np.ndarray | None = None, keys_floats: tuple[float, ...] = (), keys_int64s: tuple[int, ...] = (),
-    keys_strings: tuple[str, ...] = (), keys_tensor: np.ndarray | None = None, values_floats: tuple[float, ...] = (),
-    values_int64s: tuple[int, ...] = (), values_strings: tuple[str, ...] = (), values_tensor: np.ndarray | None = None,
+    keys_strings: Words = (), keys_tensor: np.ndarray | None = None, values_floats: tuple[float, ...] = (),
+    values_int64s: tuple[int, ...] = (), values_strings: Words = (), values_tensor: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
     """Compares with every key: of equal keys the last counts."""
     keys = np.array(keys_floats or keys_int64s, x.type.dtype.numpy) if keys_tensor is None else keys_tensor

@@ -15,6 +15,7 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import Shape, TensorType
 from aitc.ops import declare, runtime
+from aitc.ops.attribute import PadMode, Pads
 from aitc.ops.declare import Scope, cast, ints, normalize_axis, numbers, onnx_op
 from aitc.ops.pointwise import same_dtype
 
@@ -167,7 +168,7 @@ def pad(b: Scope, x: Value, pads: Sequence[Dim], mode: str, value: Value | None)
 
 @onnx_op("Pad", since=11)
 def pad_(
-    b: Scope, x: Value, pads: Value, value: Value | None = None, axes: Value | None = None, *, mode: str = "constant"
+    b: Scope, x: Value, pads: Value, value: Value | None = None, axes: Value | None = None, *, mode: PadMode = "constant"
 ) -> Value:
     if axes is not None and numbers(axes) is None:
         pads, axes = _pads_of_all(b, x, pads, axes), None
@@ -190,13 +191,13 @@ def _pads_of_all(b: Scope, x: Value, pads: Value, axes: Value) -> Value:
 
 
 @onnx_op("Pad", since=2)
-def pad_attribute(b: Scope, x: Value, *, pads: tuple[int, ...], mode: str = "constant", value: float = 0.0) -> Value:
+def pad_attribute(b: Scope, x: Value, *, pads: Pads, mode: PadMode = "constant", value: float = 0.0) -> Value:
     return pad(b, x, pads, mode, b.like(value, x))
 
 
 @onnx_op("Pad", since=1)
 def pad_attribute_1(
-    b: Scope, x: Value, *, paddings: tuple[int, ...], mode: str = "constant", value: float = 0.0
+    b: Scope, x: Value, *, paddings: Pads, mode: PadMode = "constant", value: float = 0.0
 ) -> Value:
     return pad(b, x, paddings, mode, b.like(value, x))
 

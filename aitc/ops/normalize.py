@@ -14,6 +14,7 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
 from aitc.ops import declare
+from aitc.ops.attribute import Finite, Positive
 from aitc.ops.declare import (
     Scope,
     Unsupported,
@@ -41,7 +42,7 @@ class LayerNormalizationAttrs:
     """Over ``axes``: (x - mean) / sqrt(variance + epsilon); without ``center``: x / sqrt(mean of squares + epsilon)."""
 
     axes: tuple[int, ...]
-    epsilon: float = 1e-5
+    epsilon: Finite = 1e-5
     center: bool = True
 
 
@@ -153,7 +154,7 @@ def layer_normalization(
     bias: Value | None = None,
     *,
     axis: int = -1,
-    epsilon: float = 1e-5,
+    epsilon: Finite = 1e-5,
     stash_type: int = 1,
 ) -> tuple[Value | None, ...]:
     first = normalize_axis(axis, x.type.rank)
@@ -172,7 +173,7 @@ def layer_normalization(
 
 @onnx_op("RMSNormalization")
 def rms_normalization(
-    b: Scope, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    b: Scope, x: Value, scale: Value, *, axis: int = -1, epsilon: Finite = 1e-5, stash_type: int = 1
 ) -> Value:
     axes = tuple(range(normalize_axis(axis, x.type.rank), x.type.rank))
     y = b.op("LayerNormalization", x, axes=axes, epsilon=epsilon, center=False)
@@ -207,7 +208,7 @@ def batch_normalization(
     mean: Value,
     variance: Value,
     *,
-    epsilon: float = 1e-5,
+    epsilon: Finite = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> tuple[Value | None, ...]:
@@ -230,7 +231,7 @@ def batch_normalization(
 
 @onnx_op("BatchNormalization", since=1)
 def batch_normalization_old(
-    b: Scope, x: Value, scale: Value, bias: Value, mean: Value, variance: Value, *, epsilon: float = 1e-5,
+    b: Scope, x: Value, scale: Value, bias: Value, mean: Value, variance: Value, *, epsilon: Finite = 1e-5,
     momentum: float = 0.9, spatial: int = 1, is_test: int = 1,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if not spatial:
@@ -239,7 +240,7 @@ def batch_normalization_old(
 
 
 @onnx_op("InstanceNormalization")
-def instance_normalization(b: Scope, x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5) -> Value:
+def instance_normalization(b: Scope, x: Value, scale: Value, bias: Value, *, epsilon: Finite = 1e-5) -> Value:
     if x.type.rank < 2:
         raise ValueError(f"an instance has a batch axis and channels, not {x.type}")
     y = b.op("LayerNormalization", x, axes=tuple(range(2, x.type.rank)), epsilon=epsilon, center=True)
@@ -254,7 +255,7 @@ def _groups(b: Scope, x: Value, groups: int, epsilon: float) -> Value:
 
 @onnx_op("GroupNormalization", since=21)
 def group_normalization(
-    b: Scope, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+    b: Scope, x: Value, scale: Value, bias: Value, *, num_groups: Positive, epsilon: Finite = 1e-5, stash_type: int = 1
 ) -> Value:
     y = declare.reshape(b, _groups(b, x, num_groups, epsilon), x.shape)
     return affine(b, y, along_channel(b, scale, x.type.rank), along_channel(b, bias, x.type.rank))
@@ -262,7 +263,7 @@ def group_normalization(
 
 @onnx_op("GroupNormalization", since=18)
 def group_normalization_18(
-    b: Scope, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5
+    b: Scope, x: Value, scale: Value, bias: Value, *, num_groups: Positive, epsilon: Finite = 1e-5
 ) -> Value:
     """With one scale and bias a group."""
     y = _groups(b, x, num_groups, epsilon)
@@ -271,7 +272,7 @@ def group_normalization_18(
 
 
 @onnx_op("LpNormalization")
-def lp_normalization(b: Scope, x: Value, *, axis: int = -1, p: int = 2) -> Value:
+def lp_normalization(b: Scope, x: Value, *, axis: int = -1, p: Positive = 2) -> Value:
     if p not in (1, 2):
         raise ValueError(f"p = {p}")
     axis = normalize_axis(axis, x.type.rank)

@@ -15,6 +15,7 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
 from aitc.ops import declare
+from aitc.ops.attribute import AutoPad, Counts, Positive, Positives
 from aitc.ops.declare import Scope, Unsupported, onnx_op
 from aitc.ops.pointwise import widen
 from aitc.ops.reduce import lowest
@@ -146,8 +147,8 @@ def pooled_sizes(
 
 
 def _window(
-    x: Value, kernel_shape: tuple[int, ...], strides: tuple[int, ...] | None, dilations: tuple[int, ...] | None,
-    auto_pad: str, pads: tuple[int, ...] | None, ceil_mode: int,
+    x: Value, kernel_shape: Positives, strides: Positives | None, dilations: Positives | None,
+    auto_pad: str, pads: Counts | None, ceil_mode: int,
 ) -> dict[str, Any]:  # fmt: skip
     n = x.type.rank - 2
     if n < 1 or len(kernel_shape) != n:
@@ -164,9 +165,9 @@ def _window(
 
 @onnx_op("MaxPool")
 def max_pool(
-    b: Scope, x: Value, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None, storage_order: int = 0,
-    strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, *, kernel_shape: Positives, auto_pad: AutoPad = "NOTSET", ceil_mode: int = 0,
+    dilations: Positives | None = None, pads: Counts | None = None, storage_order: int = 0,
+    strides: Positives | None = None,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     window = _window(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
     y = b.op("Pool", x, function="max", **window)
@@ -175,9 +176,9 @@ def max_pool(
 
 @onnx_op("AveragePool")
 def average_pool(
-    b: Scope, x: Value, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    count_include_pad: int = 0, dilations: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, *, kernel_shape: Positives, auto_pad: AutoPad = "NOTSET", ceil_mode: int = 0,
+    count_include_pad: int = 0, dilations: Positives | None = None, pads: Counts | None = None,
+    strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     window = _window(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
     return b.op("Pool", x, function="average", count_include_pad=bool(count_include_pad), **window)
@@ -185,9 +186,9 @@ def average_pool(
 
 @onnx_op("LpPool")
 def lp_pool(
-    b: Scope, x: Value, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: tuple[int, ...] | None = None, p: int = 2, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, *, kernel_shape: Positives, auto_pad: AutoPad = "NOTSET", ceil_mode: int = 0,
+    dilations: Positives | None = None, p: Positive = 2, pads: Counts | None = None,
+    strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     return b.op(
         "Pool", x, function="lp", p=p, **_window(x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
@@ -195,7 +196,7 @@ def lp_pool(
 
 
 @onnx_op("LRN")
-def lrn(b: Scope, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Value:
+def lrn(b: Scope, x: Value, *, size: Positive, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Value:
     """x / (bias + alpha * mean of squares over ``size`` neighbouring channels) ^ beta."""
     n, c, *space = x.shape
     rows = declare.reshape(b, b.op("Mul", x, x), (n, 1, c, d.product(space)))
@@ -208,8 +209,8 @@ def lrn(b: Scope, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.7
 
 @onnx_op("MaxUnpool")
 def max_unpool(
-    b: Scope, x: Value, indices: Value, output_shape: Value | None = None, *, kernel_shape: tuple[int, ...],
-    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, indices: Value, output_shape: Value | None = None, *, kernel_shape: Positives,
+    pads: Counts | None = None, strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     n = x.type.rank - 2
     strides, pads = strides or (1,) * n, pads or (0,) * (2 * n)

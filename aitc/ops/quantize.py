@@ -14,6 +14,7 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType, broadcast
 from aitc.ops import declare
+from aitc.ops.attribute import AutoPad, Counts, Positive, Positives
 from aitc.ops.cast import CastAttrs, cast_array
 from aitc.ops.contract import convolution, matmul
 from aitc.ops.declare import Scope, Unsupported, along_channel, cast, dtype_of, normalize_axis, numbers, onnx_op
@@ -229,9 +230,9 @@ def qlinear_matmul(
 
 @onnx_op("ConvInteger")
 def conv_integer(
-    b: Scope, x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None, *, auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    b: Scope, x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None, *, auto_pad: AutoPad = "NOTSET",
+    dilations: Positives | None = None, group: Positive = 1, kernel_shape: Positives | None = None,
+    pads: Counts | None = None, strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     x, w = centred(b, x, x_zero, None), centred(b, w, w_zero, 0)
     return convolution(b, x, w, None, auto_pad, dilations, group, kernel_shape, pads, strides, out=I32)
@@ -240,9 +241,9 @@ def conv_integer(
 @onnx_op("QLinearConv")
 def qlinear_conv(
     b: Scope, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value, y_scale: Value,
-    y_zero: Value, bias: Value | None = None, *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None,
-    group: int = 1, kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    y_zero: Value, bias: Value | None = None, *, auto_pad: AutoPad = "NOTSET", dilations: Positives | None = None,
+    group: Positive = 1, kernel_shape: Positives | None = None, pads: Counts | None = None,
+    strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     if x_zero.type.elems != 1 or x_scale.type.elems != 1:
         raise Unsupported("a scale per channel of the input")

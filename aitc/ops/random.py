@@ -17,6 +17,7 @@ from aitc.ir.dim import Dim
 from aitc.ir.dtype import F32, F64, I32, U32, DType
 from aitc.ir.graph import Value
 from aitc.ops import declare
+from aitc.ops.attribute import Positive
 from aitc.ops.declare import Scope, cast, dtype_of, onnx_op
 
 
@@ -117,7 +118,7 @@ def bernoulli(b: Scope, x: Value, *, dtype: int = 0, seed: float | None = None) 
 
 
 @onnx_op("Multinomial")
-def multinomial(b: Scope, x: Value, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Value:
+def multinomial(b: Scope, x: Value, *, dtype: int = 6, sample_size: Positive = 1, seed: float | None = None) -> Value:
     """The class with the largest of log-probability plus Gumbel noise is drawn with the class's probability."""
     batch, classes = x.shape
     noise = uniform(b, (batch, sample_size, classes), seed_of(b, seed))

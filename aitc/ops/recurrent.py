@@ -22,6 +22,7 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
 from aitc.ops import declare
+from aitc.ops.attribute import Activations, Count, Direction, Finite, Finites
 from aitc.ops.declare import Scope, add_importer, cast, transpose
 from aitc.ops.pointwise import sigmoid, softplus, widen
 
@@ -60,7 +61,7 @@ class RecurrentAttrs:
 
     reverse: tuple[bool, ...]
     activations: tuple[Activation, ...]
-    clip: float = 0.0  # 0: none
+    clip: Finite = 0.0  # 0: none
     input_forget: bool = False  # LSTM: the forget gate is 1 - the input gate
     linear_before_reset: bool = False  # GRU
 
@@ -302,8 +303,8 @@ _RNN, _GRU, _LSTM = (
 
 def rnn(
     b: Scope, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Value | None = None,
-    h0: Value | None = None, *, activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (),
-    activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
+    h0: Value | None = None, *, activations: Activations | None = None, activation_alpha: Finites = (),
+    activation_beta: Finites = (), clip: Finite = 0.0, direction: Direction = "forward", hidden_size: Count = 0,
     layout: int = 0, output_sequence: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     return _RNN(
@@ -327,8 +328,8 @@ def rnn(
 
 def gru(
     b: Scope, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Value | None = None,
-    h0: Value | None = None, *, activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (),
-    activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
+    h0: Value | None = None, *, activations: Activations | None = None, activation_alpha: Finites = (),
+    activation_beta: Finites = (), clip: Finite = 0.0, direction: Direction = "forward", hidden_size: Count = 0,
     layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     attrs = {"clip": clip, "linear_before_reset": bool(linear_before_reset)}
@@ -354,8 +355,8 @@ def gru(
 def lstm(
     b: Scope, x: Value, w: Value, r: Value, bias: Value | None = None, lengths: Value | None = None,
     h0: Value | None = None, c0: Value | None = None, p: Value | None = None, *,
-    activations: tuple[str, ...] | None = None, activation_alpha: tuple[float, ...] = (),
-    activation_beta: tuple[float, ...] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
+    activations: Activations | None = None, activation_alpha: Finites = (),
+    activation_beta: Finites = (), clip: Finite = 0.0, direction: Direction = "forward", hidden_size: Count = 0,
     input_forget: int = 0, layout: int = 0, output_sequence: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     attrs = {"clip": clip, "input_forget": bool(input_forget)}

@@ -14,6 +14,7 @@ from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import Shape, TensorType
 from aitc.ops import declare, runtime
+from aitc.ops.attribute import Positive
 from aitc.ops.declare import Scope, add_importer, ints, normalize_axes, normalize_axis, numbers, onnx_op, scalar
 from aitc.ops.pointwise import widen
 
@@ -272,7 +273,7 @@ add_importer("GlobalMaxPool", _global("max"))
 
 
 @onnx_op("GlobalLpPool")
-def global_lp_pool(b: Scope, x: Value, *, p: int = 2) -> Value:
+def global_lp_pool(b: Scope, x: Value, *, p: Positive = 2) -> Value:
     axes = tuple(range(2, x.type.rank))
     if p in (1, 2):
         return b.op("Reduce", x, function=f"l{p}", axes=axes, keepdims=True)

@@ -15,6 +15,7 @@ from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.scalar import scaled
 from aitc.ir.types import TensorType
 from aitc.ops import declare, runtime
+from aitc.ops.attribute import AspectPolicy, Finite, ResizeCoordinates, ResizeMode, ResizeNearest, Scales, UpsampleMode
 from aitc.ops.declare import Scope, normalize_axis, numbers, onnx_op
 from aitc.ops.pointwise import widen
 
@@ -31,7 +32,7 @@ class ResizeAttrs:
     scales: tuple[float, ...]
     mode: str = "nearest"  # linear, cubic
     coordinates: str = (
-        "half_pixel"  # half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize
+        "half_pixel"  # half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize, tf_half_pixel_for_nn
     )
     nearest: str = "round_prefer_floor"  # round_prefer_ceil, floor, ceil
     cubic_a: float = -0.75
@@ -69,7 +70,7 @@ def source_coordinates(size_in: int, size_out: int, scale: float, a: ResizeAttrs
         if size_out > 1:
             return begin * (size_in - 1) + i * (end - begin) * (size_in - 1) / (size_out - 1)
         return np.full(size_out, 0.5 * (begin + end) * (size_in - 1))
-    return (i + 0.5) / scale - 0.5
+    return (i + 0.5) / scale - (0.0 if a.coordinates == "tf_half_pixel_for_nn" else 0.5)
 
 
 def _cubic(t: np.ndarray, a: float) -> np.ndarray:
@@ -265,14 +266,12 @@ def _scale_axes(
 @onnx_op("Resize", since=11)
 def resize(
     b: Scope, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None, *,
-    antialias: int = 0, axes: tuple[int, ...] | None = None, coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
+    antialias: int = 0, axes: tuple[int, ...] | None = None, coordinate_transformation_mode: ResizeCoordinates = "half_pixel",
+    cubic_coeff_a: Finite = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: AspectPolicy = "stretch", mode: ResizeMode = "nearest", nearest_mode: ResizeNearest = "round_prefer_floor",
 ) -> Value:  # fmt: skip
     if scales is not None and scales.shape == (0,):
         scales = None  # an empty tensor is "not given" in opset 11
-    if mode not in ("nearest", "linear", "cubic"):
-        raise ValueError(f"mode {mode!r}")
     return resize_to(
         b, x, roi, scales, sizes, axes, keep_aspect_ratio_policy, mode=mode, coordinates=coordinate_transformation_mode,
         nearest=nearest_mode, cubic_a=cubic_coeff_a, exclude_outside=bool(exclude_outside),
@@ -282,12 +281,12 @@ def resize(
 
 @onnx_op("Resize", since=10)
 @onnx_op("Upsample", since=9)
-def resize_10(b: Scope, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
+def resize_10(b: Scope, x: Value, scales: Value, *, mode: UpsampleMode = "nearest") -> Value:
     return _upsample(b, x, scales, mode)
 
 
 @onnx_op("Upsample", since=7)
-def upsample_attribute(b: Scope, x: Value, *, scales: tuple[float, ...], mode: str = "nearest") -> Value:
+def upsample_attribute(b: Scope, x: Value, *, scales: Scales, mode: UpsampleMode = "nearest") -> Value:
     return _upsample(b, x, b.constant(scales, np.float32), mode)
 
 

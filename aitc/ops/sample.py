@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Literal
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from aitc.ir.dim import Dim
 from aitc.ir.dtype import F32, F64, I64, DType
 from aitc.ir.graph import Value
 from aitc.ops import declare, runtime
+from aitc.ops.attribute import Count, Counts, Finite, PoolMode, Positive, Positives, SampleMode, SamplePadding
 from aitc.ops.declare import Scope, Unsupported, cast, onnx_op, transpose
 
 
@@ -144,12 +146,10 @@ def grid_sample(b: Scope, x: Value, grid: Value, mode: str, padding: str, align_
 
 @onnx_op("GridSample")
 def grid_sample_(
-    b: Scope, x: Value, grid: Value, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+    b: Scope, x: Value, grid: Value, *, align_corners: int = 0, mode: SampleMode = "linear", padding_mode: SamplePadding = "zeros"
 ) -> Value:
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    if mode not in ("linear", "nearest", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
-        raise ValueError(f"mode {mode!r}, padding_mode {padding_mode!r}")
-    return grid_sample(b, x, grid, mode, padding_mode, bool(align_corners))
+    spelled = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)  # until opset 20
+    return grid_sample(b, x, grid, spelled, padding_mode, bool(align_corners))
 
 
 @onnx_op("AffineGrid")
@@ -185,17 +185,17 @@ def _bins(b: Scope, rois: Value, first: int, scale: float, offset: float, floor:
 
 @onnx_op("RoiAlign", since=10)
 def roi_align_10(
-    b: Scope, x: Value, rois: Value, batch: Value, *, mode: str = "avg", output_height: int = 1, output_width: int = 1,
-    sampling_ratio: int = 0, spatial_scale: float = 1.0,
+    b: Scope, x: Value, rois: Value, batch: Value, *, mode: PoolMode = "avg", output_height: Positive = 1, output_width: Positive = 1,
+    sampling_ratio: Count = 0, spatial_scale: Finite = 1.0,
 ) -> Value:  # fmt: skip
     return _roi_align(b, x, rois, batch, mode, (output_height, output_width), sampling_ratio, spatial_scale, False)
 
 
 @onnx_op("RoiAlign", since=16)
 def roi_align(
-    b: Scope, x: Value, rois: Value, batch: Value, *, coordinate_transformation_mode: str = "half_pixel",
-    mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
+    b: Scope, x: Value, rois: Value, batch: Value, *, coordinate_transformation_mode: Literal["half_pixel", "output_half_pixel"] = "half_pixel",
+    mode: PoolMode = "avg", output_height: Positive = 1, output_width: Positive = 1, sampling_ratio: Count = 0,
+    spatial_scale: Finite = 1.0,
 ) -> Value:  # fmt: skip
     half = coordinate_transformation_mode == "half_pixel"
     return _roi_align(b, x, rois, batch, mode, (output_height, output_width), sampling_ratio, spatial_scale, half)
@@ -300,7 +300,7 @@ def _largest_corner(b: Scope, x: Value, where: Sequence[Value]) -> Value:
 
 @onnx_op("MaxRoiPool")
 def max_roi_pool(
-    b: Scope, x: Value, rois: Value, *, pooled_shape: tuple[int, ...], spatial_scale: float = 1.0
+    b: Scope, x: Value, rois: Value, *, pooled_shape: Positives, spatial_scale: Finite = 1.0
 ) -> Value:
     """The maximum of each bin of each region (batch, x1, y1, x2, y2), one axis after the other, with what is
     outside of the bin masked."""
@@ -335,8 +335,8 @@ def _half_up(b: Scope, x: Value) -> Value:
 @onnx_op("DeformConv")
 def deform_conv(
     b: Scope, x: Value, w: Value, offset: Value, bias: Value | None = None, mask: Value | None = None, *,
-    dilations: tuple[int, ...] | None = None, group: int = 1, kernel_shape: tuple[int, ...] | None = None,
-    offset_group: int = 1, pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    dilations: Positives | None = None, group: Positive = 1, kernel_shape: Positives | None = None,
+    offset_group: Positive = 1, pads: Counts | None = None, strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     """Columns sampled at the shifted places, times the filters."""
     n, c, *space = x.shape

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from aitc.ir.dtype import F32, F64
 from aitc.ir.graph import Value
 from aitc.ops import declare
+from aitc.ops.attribute import Labels, NodeModes, PostTransform
 from aitc.ops.declare import Scope, Unsupported, cast, onnx_op
 from aitc.ops.ml import labelled, post_transformed
 
@@ -122,14 +123,14 @@ def _given(plain: Sequence[float] | None, tensor: np.ndarray | None) -> list[flo
 
 @onnx_op("TreeEnsembleRegressor", domain="ai.onnx.ml")
 def tree_ensemble_regressor(
-    b: Scope, x: Value, *, n_targets: int = 1, aggregate_function: str = "SUM",
+    b: Scope, x: Value, *, n_targets: int = 1, aggregate_function: Literal["SUM", "AVERAGE", "MIN", "MAX"] = "SUM",
     base_values: tuple[float, ...] | None = None, base_values_as_tensor: np.ndarray | None = None,
     nodes_falsenodeids: tuple[int, ...] = (), nodes_featureids: tuple[int, ...] = (),
     nodes_hitrates: tuple[float, ...] = (), nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: tuple[int, ...] = (), nodes_modes: tuple[str, ...] = (),
+    nodes_missing_value_tracks_true: tuple[int, ...] = (), nodes_modes: NodeModes = (),
     nodes_nodeids: tuple[int, ...] = (), nodes_treeids: tuple[int, ...] = (), nodes_truenodeids: tuple[int, ...] = (),
     nodes_values: tuple[float, ...] | None = None, nodes_values_as_tensor: np.ndarray | None = None,
-    post_transform: str = "NONE", target_ids: tuple[int, ...] = (), target_nodeids: tuple[int, ...] = (),
+    post_transform: PostTransform = "NONE", target_ids: tuple[int, ...] = (), target_nodeids: tuple[int, ...] = (),
     target_treeids: tuple[int, ...] = (), target_weights: tuple[float, ...] | None = None,
     target_weights_as_tensor: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
@@ -152,13 +153,13 @@ def tree_ensemble_classifier(
     b: Scope, x: Value, *, base_values: tuple[float, ...] | None = None, base_values_as_tensor: np.ndarray | None = None,
     class_ids: tuple[int, ...] = (), class_nodeids: tuple[int, ...] = (), class_treeids: tuple[int, ...] = (),
     class_weights: tuple[float, ...] | None = None, class_weights_as_tensor: np.ndarray | None = None,
-    classlabels_int64s: tuple[int, ...] | None = None, classlabels_strings: tuple[str, ...] | None = None,
+    classlabels_int64s: tuple[int, ...] | None = None, classlabels_strings: Labels | None = None,
     nodes_falsenodeids: tuple[int, ...] = (), nodes_featureids: tuple[int, ...] = (),
     nodes_hitrates: tuple[float, ...] = (), nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: tuple[int, ...] = (), nodes_modes: tuple[str, ...] = (),
+    nodes_missing_value_tracks_true: tuple[int, ...] = (), nodes_modes: NodeModes = (),
     nodes_nodeids: tuple[int, ...] = (), nodes_treeids: tuple[int, ...] = (), nodes_truenodeids: tuple[int, ...] = (),
     nodes_values: tuple[float, ...] | None = None, nodes_values_as_tensor: np.ndarray | None = None,
-    post_transform: str = "NONE",
+    post_transform: PostTransform = "NONE",
 ) -> tuple[Value, ...]:  # fmt: skip
     if not classlabels_int64s:
         raise Unsupported("string labels", "export the classifier with integer labels")

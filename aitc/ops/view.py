@@ -17,6 +17,7 @@ from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.scalar import Undecided
 from aitc.ir.types import Shape, TensorType, broadcast
 from aitc.ops import declare, runtime
+from aitc.ops.attribute import BlockMode, Positive
 from aitc.ops.declare import Scope, Unsupported, ints, normalize_axes, normalize_axis, numbers, onnx_op
 
 Types = Sequence["TensorType | None"]
@@ -312,7 +313,7 @@ def even_split(size: Dim, parts: int) -> tuple[Dim, ...]:
 
 @onnx_op("Split", since=13)
 def split(
-    b: Scope, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
+    b: Scope, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: Positive | None = None
 ) -> tuple[Value, ...]:
     axis = normalize_axis(axis, x.type.rank)
     if split is not None:
@@ -370,24 +371,20 @@ def tile_by(b: Scope, x: Value, counts: Sequence[Dim]) -> Value:
 
 
 @onnx_op("DepthToSpace")
-def depth_to_space(b: Scope, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+def depth_to_space(b: Scope, x: Value, *, blocksize: Positive, mode: BlockMode = "DCR") -> Value:
     n, c, h, w = x.shape
     depth = d.floordiv(c, blocksize * blocksize)
     if mode == "DCR":
         y = declare.reshape(b, x, (n, blocksize, blocksize, depth, h, w))
         y = declare.transpose(b, y, (0, 3, 4, 1, 5, 2))
-    elif mode == "CRD":
+    else:
         y = declare.reshape(b, x, (n, depth, blocksize, blocksize, h, w))
         y = declare.transpose(b, y, (0, 1, 4, 2, 5, 3))
-    else:
-        raise ValueError(f"mode {mode!r}")
     return declare.reshape(b, y, (n, depth, d.mul(h, blocksize), d.mul(w, blocksize)))
 
 
 @onnx_op("SpaceToDepth")
-def space_to_depth(b: Scope, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
-    if mode not in ("DCR", "CRD"):
-        raise ValueError(f"mode {mode!r}")
+def space_to_depth(b: Scope, x: Value, *, blocksize: Positive, mode: BlockMode = "DCR") -> Value:
     n, c, h, w = x.shape
     rows, columns = d.floordiv(h, blocksize), d.floordiv(w, blocksize)
     y = declare.reshape(b, x, (n, c, rows, blocksize, columns, blocksize))

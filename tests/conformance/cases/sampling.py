@@ -16,15 +16,16 @@ SIZES = {"down": (3, 4), "up": (9, 13), "mixed": (7, 4), "one": (1, 11)}
 SCALES = {"down": (0.5, 0.75), "up": (1.75, 2.25), "mixed": (1.5, 0.5), "quarter": (0.25, 3.0)}  # of few bits, as is the region
 
 
-def _resizes(name: str, settings: str, lead: str = "", source: str = "x") -> Case:
+def _resizes(name: str, settings: str, lead: str = "", source: str = "x", opset: int = 19) -> Case:
     """All sizes and scales of a setting (attributes, without the braces) in one model, as outputs ``y0`` ..."""
     constants = ["float[8] roi = {0, 0, 0.125, 0.25, 1, 1, 0.75, 0.875}"]
     nodes, outputs = [lead], []
-    for n, (h, w) in enumerate(SIZES.values()):
+    sizes = SIZES if opset >= 13 else {}  # until then scales were no optional input
+    for n, (h, w) in enumerate(sizes.values()):
         constants.append(f"int64[4] z{n} = {{1, 2, {h}, {w}}}")
         nodes.append(f"y{n} = Resize<{settings}>({source}, roi, , z{n})")
         outputs.append(f"float[1,2,{h},{w}] y{n}")
-    for n, (h, w) in enumerate(SCALES.values(), len(SIZES)):
+    for n, (h, w) in enumerate(SCALES.values(), len(sizes)):
         constants.append(f"float[4] s{n} = {{1, 1, {h}, {w}}}")
         nodes.append(f"y{n} = Resize<{settings}>({source}, roi, s{n})")
         outputs.append(f"float[1,2,h{n},w{n}] y{n}")
@@ -32,8 +33,8 @@ def _resizes(name: str, settings: str, lead: str = "", source: str = "x") -> Cas
     text = f"(float[{shape}] x) => ({', '.join(outputs)}) <{', '.join(constants)}> {{ {' '.join(nodes)} }}"
     x = normal(*map(int, shape.split(",")))
     # onnx.reference takes other sizes than the text of the specification has for these two
-    oracle = onnxruntime_gives if "pytorch_half_pixel" in name or "tf_crop" in name else specification_gives
-    return case(name, text, {"x": x}, oracle=oracle, opset=19)
+    oracle = onnxruntime_gives if "pytorch_half_pixel" in name or "_tf_" in name else specification_gives
+    return case(name, text, {"x": x}, oracle=oracle, opset=opset)
 
 
 def _every_resize() -> list[Case]:
@@ -48,6 +49,15 @@ def _every_resize() -> list[Case]:
             cases.append(_resizes(f"resize_{mode}_{coordinates}", settings))
             if coordinates != "tf_crop_and_resize":
                 cases.append(_resizes(f"resize_{mode}_{coordinates}_antialias", f"{settings}, antialias = 1"))
+    cases += [
+        _resizes(f"resize_nearest_{r}_tf_half_pixel", f'coordinate_transformation_mode = "tf_half_pixel_for_nn", nearest_mode = "{r}"', opset=12)
+        for r in NEAREST
+    ]
+    rows = """(float[1,1,5,6] x) => (float[1,1,a,b] y) <float[0] roi = {}, float[4] s = {1, 1, 1.7, 0.6}> {
+        y = Resize<coordinate_transformation_mode = "tf_half_pixel_for_nn", nearest_mode = "floor">(x, roi, s) }"""
+    picked = np.float32([0, 0, 6, 12, 12, 18, 18, 24])[:, None] + np.float32([0, 2, 4])
+    x = np.arange(30, dtype=np.float32).reshape(1, 1, 5, 6)
+    cases.append(case("resize_tf_half_pixel_of_opset_11", rows, {"x": x}, expect=lambda x: picked[None, None], opset=11))
     turned = "t = Transpose<perm = [0, 3, 1, 2]>(x)"
     for mode, antialias in itertools.product(("nearest", "linear", "cubic"), (0, 1)):
         if mode != "nearest" or not antialias:

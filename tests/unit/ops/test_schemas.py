@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from aitc import registry
+from aitc.ops.attribute import OF_BODIES
 from aitc.ops.declare import IMPORTERS, find_importer
 from aitc.ops.unsupported import REASONS, reason
 
@@ -50,6 +51,35 @@ def test_signature(schema: Any) -> None:
         elif theirs is not None and (schema.name, name) not in OTHER_DEFAULT and ours is not None:
             tolerance = 1e-4 if schema.since_version < 6 else 1e-6  # Selu's constants were spelt with fewer digits
             assert ours == pytest.approx(theirs, rel=tolerance) if isinstance(theirs, float) else ours == theirs
+
+
+STRINGS = (onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=[f"{s.name}-{s.since_version}" for s in SCHEMAS])
+def test_words_of_schemas_have_a_list(schema: Any) -> None:
+    """Also those of operators that ONNX defines by a body, which none of our functions receives."""
+    entry = find_importer(schema.domain, schema.name, schema.since_version)
+    if entry is None and reason(schema.domain, schema.name):
+        return
+    contracts = OF_BODIES.get((schema.domain, schema.name), {}) if entry is None else entry.contracts
+    for name, attribute in schema.attributes.items():
+        if attribute.type.value in STRINGS:
+            assert name in contracts and (contracts[name].choices or contracts[name].text), name
+            if contracts[name].choices and attribute.default_value.name and (schema.name, name) not in OTHER_DEFAULT:
+                contracts[name].fitting(name, default(attribute))
+
+
+def test_words_of_signatures_have_a_list() -> None:
+    """Of every domain: a list, or the reason why there is none."""
+    for (domain, op_type), versions in IMPORTERS.items():
+        for entry in versions:
+            for name, contract in entry.contracts.items():
+                if contract.kind is str or "strings" in name or (contract.kind is tuple and contract.text):
+                    assert contract.choices or (contract.text and contract.text.reason), (domain, op_type, name)
+                    if contract.choices:
+                        with pytest.raises(ValueError, match="must be one of"):
+                            contract.fitting(name, "bogus" if contract.kind is str else ("bogus",))
 
 
 def test_every_version_is_one_that_onnx_has() -> None:

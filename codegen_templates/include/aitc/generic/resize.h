@@ -10,7 +10,7 @@
 AITC_BEGIN
 
 enum class ResizeMode { nearest, linear, cubic };
-enum class ResizeCoordinates { half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize };
+enum class ResizeCoordinates { half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize, tf_half_pixel_for_nn };
 enum class ResizeNearest { round_prefer_floor, round_prefer_ceil, floor, ceil };
 
 template <ResizeMode mode, ResizeCoordinates coordinates, ResizeNearest nearest, bool antialias, bool exclude_outside>
@@ -37,6 +37,8 @@ struct ResizeAxis {
       x = centre * (1 - adjustment) + (out + 0.5f) / scale - 0.5f;
     } else if constexpr (coordinates == ResizeCoordinates::pytorch_half_pixel) {
       x = size_out > 1 ? (out + 0.5f) / scale - 0.5f : 0.0f;
+    } else if constexpr (coordinates == ResizeCoordinates::tf_half_pixel_for_nn) {
+      x = (out + 0.5f) / scale;
     } else {
       x = (out + 0.5f) / scale - 0.5f;
     }
