@@ -83,6 +83,8 @@ def apart(work: Callable[[], T], step: str, limit_s: float = float("inf")) -> T:
         return work()  # is in a child already
     receive, send = mp.Pipe(duplex=False)
     folder = tempfile.mkdtemp(prefix="aitc-child-")
+    # A signal between the fork and the wait would leave the child alone: it has to wait itself.
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         with warnings.catch_warnings():
             # Python 3.12 warns where threads run (a progress display): the child touches nothing that they lock
@@ -90,12 +92,13 @@ def apart(work: Callable[[], T], step: str, limit_s: float = float("inf")) -> T:
             child = os.fork()
         if child == 0:
             receive.close()
-            _serve(work, send, folder)
-        send.close()
-        with contextlib.suppress(OSError):
-            os.setpgid(child, child)  # the child does it, too: whoever comes first
+            _serve(work, send, folder, held)
         patience_s = 0.0
         try:
+            send.close()
+            with contextlib.suppress(OSError):
+                os.setpgid(child, child)  # the child does it, too: whoever comes first
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
             answer = _wait(receive, step, limit_s)
             patience_s = 1.0  # how a child ends whose pipe has closed, is worth knowing
         finally:
@@ -104,17 +107,19 @@ def apart(work: Callable[[], T], step: str, limit_s: float = float("inf")) -> T:
             raise Crashed(answer, _how_it_ended(code))
         return _result(answer)
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
         receive.close()
         send.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _serve(work: Callable[[], Any], pipe: Connection, folder: str) -> None:
+def _serve(work: Callable[[], Any], pipe: Connection, folder: str, mask: set[int | signal.Signals]) -> None:
     """The child's life."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the parent decides
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
         with contextlib.suppress(OSError, AttributeError):
