@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from once import alone
 
 from aitc.build.cache import call_key
 
@@ -106,12 +107,15 @@ def compile_text(text: str, options: Sequence[str], suffix: str) -> Path:
     output = CACHE / (key[:24] + suffix)
     if output.exists():
         return output
-    partial = output.with_name(f"{output.name}.{os.getpid()}")
-    command = [COMPILER, *options, str(source), "-o", str(partial)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise EmulatorError(f"{' '.join(command)}\n{done.stderr[:8000]}")
-    partial.replace(output)
+    with alone(output):
+        if output.exists():
+            return output
+        partial = output.with_name(f"{output.name}.{os.getpid()}")
+        command = [COMPILER, *options, str(source), "-o", str(partial)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise EmulatorError(f"{' '.join(command)}\n{done.stderr[:8000]}")
+        partial.replace(output)
     return output
 
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from once import alone
 
 INCLUDE = Path(__file__).parents[3] / "codegen_templates" / "include"
 COMMON = (
@@ -70,7 +71,9 @@ def _compile(source: str, isa: str) -> ctypes.CDLL | str:
     directory = Path(tempfile.gettempdir()) / f"aitc-cpu-headers-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
     library = directory / f"{key}.so"
-    if not library.exists():
+    with alone(library):
+        if library.exists():
+            return ctypes.CDLL(str(library))
         with tempfile.TemporaryDirectory(dir=directory) as work:
             file, made = Path(work) / "cases.cpp", Path(work) / "cases.so"
             file.write_text(text)

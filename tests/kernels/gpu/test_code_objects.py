@@ -1,7 +1,7 @@
 """Every kernel in every configuration through the real AMD compilers, for gfx90a, and a selection for gfx942: the matrix instructions that are meant,
 16-byte loads from memory and shared memory, no spills, and as many blocks at once as the configuration claims. Nothing is run.
 
-``make test`` compiles one part for either architecture.
+``make test`` compiles one part, for gfx942; tests/models/test_cross_compile.py a model for gfx90a.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def test_gfx942(part: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [pytest.param(p, marks=() if p == "attention" else pytest.mark.full) for p in EVERYWHERE])
+@pytest.mark.full
+@pytest.mark.parametrize("part", EVERYWHERE)
 def test_gfx90a(part: str, tmp_path: Path) -> None:
     check(plan_of(part, "mi250"), tmp_path, "mi250")

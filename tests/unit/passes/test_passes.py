@@ -200,8 +200,8 @@ def test_all_passes_are_linear() -> None:
         return time.process_time() - start
 
     seconds(4)
-    small, large = seconds(40), seconds(320)
-    assert large < 8 * small * 3 + 0.2  # a quadratic walk would take 64 times as long
+    pairs = ((seconds(40), seconds(320)) for _ in range(3))  # the machine may be busy
+    assert any(large < 8 * small * 3 + 0.2 for small, large in pairs)  # a quadratic walk would take 64 times as long
 
 
 @pytest.mark.parametrize(("broadcast", "products"), [(True, 1), (False, 2)])
