@@ -44,6 +44,12 @@ CODES: dict[str, Explanation] = {
         "The nvcc or hipcc that was found does not know the target's architecture. `aitc list toolchains` "
         "shows which one that is; a flag or the environment names another.",
     ),
+    "B06": Explanation(
+        "the output folder holds what aitc did not write",
+        "A compile replaces what an earlier one wrote, and nothing else: files named after a model are aitc's where its "
+        "NAME.json lies beside them, src/ is where its files are those that src/aitc.sha256 lists. Choose another folder "
+        "with -o, or move away what the message names. What was there is untouched.",
+    ),
     # C: command line
     "C01": Explanation(
         "interrupted",
@@ -129,7 +135,8 @@ CODES: dict[str, Explanation] = {
     # O: output
     "O02": Explanation(
         "a dump cannot be written",
-        "The folder given with --dump (or AITC_DUMP) cannot be made or written.",
+        "The folder given with --dump (or AITC_DUMP) cannot be made or written, or it holds files of the names of a dump that "
+        "are none: only what an earlier dump wrote is replaced.",
     ),
     "O03": Explanation(
         "a file that the command needs is not there",

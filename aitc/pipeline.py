@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,9 @@ from aitc import describe, registry
 from aitc.build.cmake import BuildOptions, BuildResult, build
 from aitc.build.naming import library_name
 from aitc.build.output import staged
+from aitc.build.ownership import output_names
 from aitc.build.resources import Resources
+from aitc.build.scratch import scratch
 from aitc.build.toolchain import emulator_toolchain, find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
@@ -116,7 +119,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
     result.seconds = stages.seconds
     place = options.output if options.stop_after == STAGES[-1] else None
     run = stages.run
-    with contextlib.suppress(Stopped), _folder(place, result) as folder:
+    with contextlib.suppress(Stopped), _folder(place, result, options.weights) as folder:
         bindings, shapes = dict(options.dims), dict(options.input_shapes)
         imported = run("import", lambda: import_model(model, bindings, shapes), describe.import_said)
         graph = result.graph = imported.graph
@@ -241,9 +244,9 @@ def _steps(model: str | Path | bytes, options: Options, result: Result, facts: P
     table = load_table(target, options.tuning, Settings.read().cache_dir)
 
     def run(plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
-        with tempfile.TemporaryDirectory(prefix="aitc-bisect-") as folder:
-            build_plan(plan, emit(plan), Path(folder), options, Silent())
-            return run_binary(subject_of_plan(plan, Path(folder)), arrays)
+        with scratch("bisect") as folder:
+            build_plan(plan, emit(plan), folder, options, Silent())
+            return run_binary(subject_of_plan(plan, folder), arrays)
 
     return Steps(
         lambda: import_model(model, dict(options.dims), dict(options.input_shapes)).graph,
@@ -260,21 +263,32 @@ def subject_of_plan(plan: Plan, folder: Path, roundoff: float = 0.0, depth: int 
 
 
 @contextlib.contextmanager
-def _folder(output: Path | None, result: Result) -> Iterator[Path]:
+def _folder(output: Path | None, result: Result, weights: str) -> Iterator[Path]:
     """A folder to build in: it becomes ``output``, or ``output.failed`` after a mismatch; it vanishes when a stage
-    fails."""
+    fails. Raises AitcError (IO) at once if ``output`` cannot be written or holds what aitc may not replace."""
     if output is None:
-        with tempfile.TemporaryDirectory(prefix="aitc-") as temporary:
-            yield Path(temporary)
+        with scratch() as temporary:
+            yield temporary
         return
-    with contextlib.suppress(_Kept), staged(output) as folder:
+    with contextlib.suppress(_Kept), staged(output, output_names(result.name, weights == "file")) as folder:
         yield folder
         result.output = output
         if result.failed:
-            result.output = output.with_name(output.name + ".failed")
-            with staged(result.output) as failed:
-                shutil.copytree(folder, failed, dirs_exist_ok=True, symlinks=True)
+            result.output = _keep_failed(folder, output)
             raise _Kept
+
+
+def _keep_failed(folder: Path, output: Path) -> Path:
+    """Copies a binary that differs from the reference to a place beside ``output``, or to one for temporary files; which."""
+    for suffix in (".failed", ".failed.2", ".failed.3"):  # another one where the folder of that name is not aitc's
+        place = Path(os.path.abspath(output))
+        place = place.with_name(place.name + suffix) if place.name else place / suffix
+        with contextlib.suppress(AitcError), staged(place, [entry.name for entry in folder.iterdir()]) as kept:
+            shutil.copytree(folder, kept, dirs_exist_ok=True, symlinks=True)
+            return place if output.is_absolute() else Path(os.path.relpath(place))
+    place = Path(tempfile.mkdtemp(prefix="aitc-failed-"))
+    shutil.copytree(folder, place, dirs_exist_ok=True, symlinks=True)
+    return place
 
 
 class _Kept(Exception):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from aitc import __version__
 from aitc.ir import dim as dm
 from aitc.ir.parse import parse_dim
 from aitc.targets.target import Target, find_target
@@ -158,4 +159,4 @@ def chrome_trace(profile: Profile) -> dict[str, Any]:
                 "args": {**what, "ONNX nodes": list(r.nodes)},
             }
         )  # fmt: skip
-    return {"traceEvents": events, "displayTimeUnit": "ns"}
+    return {"traceEvents": events, "displayTimeUnit": "ns", "aitc": __version__}

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from aitc.build.output import replace_file
 from aitc.errors import AitcError, Diagnostic, Exit
 
 T = TypeVar("T")
+
+LISTED = ".aitc-dump"  # in a folder of dumps: the files that dumps wrote
 
 
 class Progress(Protocol):
@@ -56,6 +59,7 @@ class Stages:
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self.statistics: tuple[tuple[str, int], ...] = ()
+        self._listed: set[str] = set()  # what dumps wrote, this one and earlier ones
 
     def run(self, name: str, work: Callable[[], T], said: Callable[[T], Said]) -> T:
         """Does the stage's ``work``; ``said`` describes its result. Raises Stopped instead when the stage at which to
@@ -73,15 +77,47 @@ class Stages:
             self._write(name, described.texts())
         return result
 
+    def _stem(self, name: str) -> str:
+        return f"{self.names.index(name) + 1:02}-{name}"
+
     def _write(self, name: str, texts: Mapping[str, str]) -> None:
         assert self.dump is not None
-        stem = f"{self.names.index(name) + 1:02}-{name}"
-        for suffix, text in texts.items():
-            path = self.dump / (f"{stem}{suffix}" if suffix.startswith("/") else f"{stem}.{suffix}")
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise AitcError(
-                    Diagnostic("O02", f"cannot write the dump: {path}: {error.strerror}"), Exit.IO
-                ) from None
+        stem = self._stem(name)
+        paths = {f"{stem}{s}" if s.startswith("/") else f"{stem}.{s}": text for s, text in texts.items()}
+        place = self.dump
+        try:
+            if not self._listed:
+                place.mkdir(parents=True, exist_ok=True)
+                self._listed |= _require_dump(place, tuple(self._stem(n) for n in self.names))
+            self._listed |= paths.keys()
+            replace_file(place / LISTED, "".join(f"{path}\n" for path in sorted(self._listed)))
+            for path, text in paths.items():
+                place = self.dump / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(place, text)
+        except OSError as error:
+            raise AitcError(Diagnostic("O02", f"cannot write the dump: {place}: {error.strerror}"), Exit.IO) from None
+
+
+def _require_dump(folder: Path, stems: tuple[str, ...]) -> set[str]:
+    """The files that earlier dumps wrote into ``folder``. Raises AitcError (IO) where others are called like those of a dump."""
+    try:
+        listed = set((folder / LISTED).read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError):
+        listed = set()
+    found = []
+    for stem in stems:
+        for top in sorted(folder.glob(f"{stem}*")):
+            below = [p for p in top.rglob("*") if p.is_symlink() or not p.is_dir()] if top.is_dir() and not top.is_symlink() else [top]
+            found += [p.relative_to(folder).as_posix() for p in below if p.relative_to(folder).as_posix() not in listed or p.is_symlink()]
+    if found:
+        more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+        raise AitcError(
+            Diagnostic(
+                "O02",
+                f"{folder} holds files named like a dump's that no dump of aitc wrote: {', '.join(found[:4])}{more}",
+                help="choose another folder with --dump, or move these away",
+            ),
+            Exit.IO,
+        )
+    return listed

@@ -9,7 +9,6 @@ those that come near the fastest then take turns in whole runs, without marks (`
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from aitc import runtime
+from aitc.build.scratch import scratch
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.latency import Settled, Variants, settle
@@ -177,8 +177,8 @@ def tune(
     before = sum(key in known for key in select.counts)
     if all(len(s) == 1 for s in select.slots):
         return Tuned(target, before=before, table=place, keys=tuple(select.counts))
-    with tempfile.TemporaryDirectory(prefix="aitc-tune-") as folder:
-        tuned = _build_and_measure(check_plan(plan), choices, select, known, Path(folder), options, how, progress)
+    with scratch("tune") as folder:
+        tuned = _build_and_measure(check_plan(plan), choices, select, known, folder, options, how, progress)
     if place is not None and tuned.problems:
         merge_into(place, [p.entry() for p in tuned.problems])
     return replace(tuned, target=target, before=before, table=place, keys=tuple(select.counts))

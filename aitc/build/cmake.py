@@ -20,7 +20,9 @@ from pathlib import Path
 from aitc.build import cache
 from aitc.build.memory import available_bytes
 from aitc.build.output import io_error
+from aitc.build.ownership import SUMS, sums_text
 from aitc.build.resources import Resources, from_image, from_ptxas
+from aitc.build.scratch import scratch
 from aitc.build.toolchain import Toolchain
 from aitc.build.weights import append_weights, write_weights
 from aitc.emit.project import SUFFIX
@@ -68,11 +70,12 @@ def default_jobs(api: str) -> int:
 
 
 def write_project(plan: Plan, files: Mapping[str, str], folder: Path, weights: bool = True) -> None:
-    """Writes the generated sources, and the weights that the project appends to the library."""
+    """Writes the generated sources with their digests, and the weights that the project appends to the library."""
     for path, text in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
+    (folder / SUMS).write_text(sums_text(files), encoding="utf-8")
     if weights and plan.weights_bytes:
         write_weights(plan, folder / "weights.bin")
 
@@ -111,8 +114,8 @@ def build(
             cached = _object_count(plan, options)
             resources = tuple(Resources(**r) for r in json.loads(Path(figures).read_text(encoding="utf-8")))
         else:
-            with tempfile.TemporaryDirectory(prefix="aitc-build-", ignore_cleanup_errors=True) as temporary:
-                tree = options.keep_build or Path(temporary)
+            with scratch("build") as temporary:
+                tree = options.keep_build or temporary
                 log = _configure_and_make(plan, sources, tree, toolchain, options, folder, progress)
                 resources = resources_of(plan, tree, log)
                 (tree / "resources.json").write_text(json.dumps([asdict(r) for r in resources]), encoding="utf-8")

@@ -131,6 +131,7 @@ def merge_into(path: Path, entries: Iterable[Entry]) -> None:
 
     Raises AitcError: (IO) if it cannot be written, (USAGE) if what is there is no table.
     """
+    path = Path(os.path.realpath(path))  # of a link, what it leads to is written
     merged = {e.problem: e for e in (read_table(path) if os.path.isfile(path) else [])}
     merged.update((e.problem, e) for e in entries)
     try:

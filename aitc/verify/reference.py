@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import onnx.reference
 import onnx.shape_inference
 
 from aitc.build.memory import available_bytes
+from aitc.build.scratch import scratch
 from aitc.importer.order import sort
 from aitc.importer.wire import read_structure
 from aitc.verify.child import begin
@@ -128,8 +128,8 @@ class Reference:
         import onnxruntime as ort
 
         if self._session is None:
-            with tempfile.TemporaryDirectory(prefix="aitc-reference-") as folder:
-                self._session = _open(self._source(Path(folder)), None)
+            with scratch("reference") as folder:
+                self._session = _open(self._source(folder), None)
         results = _run(self._session, self.outputs, feeds)
         self.oracle = f"onnxruntime {ort.__version__}"
         return dict(zip(self.outputs, results))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from aitc.build.scratch import scratch
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.schedule.dims import fit
 from aitc.schedule.plan import DimSource, Port
@@ -243,8 +243,7 @@ def _bounded(spread: np.ndarray, want: Any) -> np.ndarray:
 
 def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:
     """Runs the executable on ``arrays`` and returns its outputs by name. Raises AitcError (RUNTIME)."""
-    with tempfile.TemporaryDirectory(prefix="aitc-run-") as folder:
-        place = Path(folder)
+    with scratch("run") as place:
         command = [
             str(subject.folder / subject.name),
             "--output-dir",

@@ -15,6 +15,7 @@ from aitc.settings import Settings
 from .. import interrupt
 from .. import options as flags
 
+TRACE_KEYS, REPORT_KEYS = {"traceEvents", "aitc"}, {"format", "aitc", "models"}  # an older file that has them may be replaced
 Dims = tuple[tuple[str, "int | tuple[int, int]"], ...]
 
 
@@ -52,6 +53,7 @@ def command(
     at the target's bandwidth (aitc/targets/*.toml).
     """
     from aitc import profile as profiles
+    from aitc.build.output import replace_json, require_json_place
 
     folders = outputs or (Path("out"),)
     number = Settings.read().device_index if device is None else device
@@ -62,11 +64,13 @@ def command(
         return _report(folders, name, dims, flags_of_runs, report, as_json)
     if len(folders) > 1:
         raise click.UsageError("several OUTPUTs go with --report alone")
+    if trace is not None:
+        require_json_place(trace, TRACE_KEYS)
     about, answer = _run(folders[0], name, dims, [*flags_of_runs, *(["--profile"] if profile or trace else [])])
     found = profiles.profile_of(answer, about) if profile or trace else None
     if found is not None:
         if trace is not None:
-            trace.write_text(json.dumps(profiles.chrome_trace(found)) + "\n", encoding="utf-8")
+            replace_json(trace, profiles.chrome_trace(found), TRACE_KEYS)
         del answer["launches"], answer["timeline"]
         if profile and as_json:
             answer["profile"] = found.to_json()
@@ -109,9 +113,11 @@ def _run(folder: Path, name: str, dims: Dims, more: Sequence[str], strict: bool 
 
 def _report(folders: Sequence[Path], name: str, dims: Dims, runs: Sequence[str], file: Path, as_json: bool) -> int:
     """Measures each model and writes the file for us."""
+    from aitc.build.output import replace_json, require_json_place
     from aitc.field_report import field_report, line, model_report
     from aitc.profile import profile_of
 
+    require_json_place(file, REPORT_KEYS)
     models = []
     for folder in folders:
         about, answer = _run(folder, name, dims, [*runs, "--profile"], strict=False)
@@ -119,7 +125,7 @@ def _report(folders: Sequence[Path], name: str, dims: Dims, runs: Sequence[str],
         if not as_json:
             print(line(models[-1]), flush=True)
     content = field_report(models)
-    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    replace_json(file, content, REPORT_KEYS)
     if as_json:
         print(json.dumps({"ok": True, "exit": 0, **content}, indent=2))
     else:

@@ -174,6 +174,19 @@ def test_folder_without_permission(aitc: Aitc, small: Path, tmp_path: Path) -> N
     assert aitc("compile", small, "-t", "cpu", "-o", locked / "out").code == Exit.IO
 
 
+def test_the_users_files_are_never_replaced(aitc: Aitc, small: Path, tmp_path: Path) -> None:
+    """A C++ project as output, a folder of dumps that is none, a model as report: all refused before anything is built."""
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "src" / "main.cpp").write_text("int main() {}")
+    (project / "07-emit").write_text("mine")
+    before = sorted(project.rglob("*"))
+    for more, named in ((["-o", "."], "src/"), (["--dump", "."], "07-emit")):
+        done = aitc("compile", small, "-t", "cpu", "--no-verify", *more, cwd=project)
+        assert done.code == Exit.IO and named in done.err and "cmake" not in done.err.lower()
+    assert sorted(project.rglob("*")) == before
+
+
 def test_no_compiler(aitc: Aitc, small: Path, tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()

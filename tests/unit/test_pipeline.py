@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,31 @@ def test_a_dump_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(AitcError) as e:
         Stages(("one",), "one", tmp_path / "d", Silent()).run("one", lambda: 1, said)
     assert e.value.exit_code == Exit.IO
+
+
+def test_a_dump_replaces_earlier_dumps_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+
+    def dump(n: int) -> None:
+        Stages(("one", "two"), "two", folder, Silent()).run("one", lambda: n, said)
+
+    dump(1)
+    (folder / "mine.txt").write_text("mine")
+    dump(2)
+    assert (folder / "01-one.txt").read_text() == "2\n" and (folder / "mine.txt").read_text() == "mine"
+    (tmp_path / "precious").write_text("mine")
+    users: list[tuple[Path, Callable[[Path], object]]] = [
+        (folder / "01-one" / "mine.txt", lambda p: p.write_text("mine")),
+        (folder / "02-two.txt", lambda p: p.write_text("mine")),
+        (folder / "02-two", lambda p: p.symlink_to(tmp_path)),
+        (folder / "01-one.txt", lambda p: (p.unlink(), p.symlink_to(tmp_path / "precious"))),
+    ]
+    for path, make in users:
+        make(path)
+        with pytest.raises(AitcError, match=path.relative_to(folder).as_posix()) as e:
+            dump(3)
+        assert e.value.exit_code == Exit.IO and (tmp_path / "precious").read_text() == "mine"
+        path.unlink()
 
 
 def test_texts_are_made_only_for_a_dump() -> None:
