@@ -227,7 +227,7 @@ def _verify(
         )
     if options.bisect and answer.status == "failed":
         steps = _steps(model, options, result, facts)
-        feeds = random_inputs(subject.inputs, answer.dims, answer.seed)
+        feeds = random_inputs(subject.inputs, answer.dims, answer.seed, answer.attempt)
         limit = tolerance(subject.roundoff, subject.depth)
         try:
             found = apart(lambda: first_difference(steps, model, feeds, limit), "the search for the first difference")
@@ -259,7 +259,7 @@ def _steps(model: str | Path | bytes, options: Options, result: Result, facts: P
 def subject_of_plan(plan: Plan, folder: Path, roundoff: float = 0.0, depth: int = 1) -> Subject:
     """What verify needs to know of a plan that was built into ``folder``."""
     device = Settings.read().device_index
-    return Subject(folder, plan.name, plan.api, plan.inputs, plan.outputs, plan.dims, roundoff, depth, device)
+    return Subject(folder, plan.name, plan.api, plan.inputs, plan.outputs, plan.dims, roundoff, depth, device, plan.requires)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
 from aitc.ir.parse import parse_dim
 from aitc.passes.base import Context
-from aitc.schedule.plan import DimSource, Launch, Plan, PointerArg, Port, Space, TensorMapArg
+from aitc.schedule.plan import DimSource, Launch, Plan, PointerArg, Port, Require, Space, TensorMapArg
 from aitc.verify.run import Subject, Verification
 
 FORMAT = 1
@@ -51,6 +51,7 @@ def report_of(
         "roundoff": subject.roundoff,
         "depth": subject.depth,
         "dims": [asdict(d) for d in plan.dims],
+        "requires": [{"less": _number(r.less), "more": _number(r.more), "equal": r.equal, "what": r.what} for r in plan.requires],
         "inputs": [_port(p) for p in plan.inputs],
         "outputs": [_port(p) for p in plan.outputs],
         "files": files,
@@ -176,6 +177,10 @@ def subject_of(folder: Path, report: Mapping[str, Any], device: int = 0) -> Subj
     inputs = tuple(port(p, symbols) for p in report["inputs"])
     outputs = tuple(port(p, None) for p in report["outputs"])  # their dims may depend on data
 
+    def side(raw: int | str) -> dm.Dim:
+        return raw if isinstance(raw, int) else parse_dim(raw, symbols)
+
+    requires = tuple(Require(side(r["less"]), side(r["more"]), r["equal"], r["what"]) for r in report.get("requires", ()))
     return Subject(
-        folder, report["name"], report["api"], inputs, outputs, dims, report["roundoff"], report["depth"], device
+        folder, report["name"], report["api"], inputs, outputs, dims, report["roundoff"], report["depth"], device, requires
     )

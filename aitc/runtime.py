@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Array, byref, c_double, c_int64, c_size_t, c_uint8, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,7 +246,7 @@ class Model:
         rng = np.random.default_rng(seed)
         values = {s.name: sizes.get(s.name, s.hint) for s in self.dims}
         return [
-            _random(p, tuple(evaluate(parse_dim(d), values) if isinstance(d, str) else d for d in p.shape), rng)
+            _random(p, values, tuple(evaluate(parse_dim(d), values) if isinstance(d, str) else d for d in p.shape), rng)
             for p in self.inputs
         ]
 
@@ -467,12 +467,16 @@ def _on_device(array: Any) -> bool:
         return False
 
 
-def _random(port: Port, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def _random(port: Port, sizes: Mapping[str, int], shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     d = port.dtype
     if port.use == "mask":
         values: np.ndarray = rng.integers(0, 2, shape) if d.is_float else np.ones(shape)
     elif port.use.startswith("ids:"):
-        values = rng.integers(0, max(1, int(port.use[4:])), shape)
+        values = rng.integers(0, max(1, evaluate(parse_dim(port.use[4:]), sizes)), shape)
+    elif port.use == "positive":
+        values = rng.uniform(0.05, 1, shape)
+    elif port.use == "count" or port.use.startswith("length:"):
+        values = np.ones(shape)
     elif port.use == "image":
         values = rng.random(shape) if d.is_float else rng.integers(0, 256, shape)
     elif d.kind == "complex":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aitc.emit.host import WIDTH, KernelView, LaunchView, PlaceView, PortView, SymbolView, Writer, host_parameter
 from aitc.emit.render import c_string, comment, read_template_file, render, template_root
 from aitc.emit.steps import StepWriter
-from aitc.schedule.dims import typical
+from aitc.schedule.dims import typical_sizes
 from aitc.schedule.plan import KernelSource, Plan
 from aitc.targets.target import Target, find_target
 
@@ -128,6 +128,7 @@ def _context(plan: Plan) -> ProjectContext:
     smem = {k.entry: 0 for k in plan.kernels}
     for launch in plan.launches:
         smem[launch.entry] = max(smem[launch.entry], launch.smem_bytes)
+    sizes = typical_sizes(plan.dims, plan.inputs, plan.requires)
     return ProjectContext(
         name=plan.name,
         api=plan.api,
@@ -157,7 +158,7 @@ def _context(plan: Plan) -> ProjectContext:
         ports=tuple(writer.port(p, True, i) for i, p in enumerate(plan.inputs))
         + tuple(writer.port(p, False, i) for i, p in enumerate(plan.outputs)),
         symbols=tuple(
-            SymbolView(s.name, s.lo, s.hi, s.multiple_of, typical(s, plan.inputs), s.input, s.axis)
+            SymbolView(s.name, s.lo, s.hi, s.multiple_of, sizes[s.name], s.input, s.axis)
             for s in plan.dims
         ),
         kernels=tuple(_kernel_view(k, smem[k.entry]) for k in plan.kernels),

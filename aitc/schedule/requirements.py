@@ -62,12 +62,31 @@ def _pairs(node: Node) -> Iterator[Pair]:
         yield from _attention(node)
     elif name == "Reshape":
         yield product(node.output.shape), product(node.input.shape), True
+    elif name in ("ScatterElements", "ScatterND"):
+        yield from _scatter(node)
+    elif name == "GatherElements":
+        x, indices = node.inputs
+        assert x is not None and indices is not None
+        yield from ((b, a, False) for i, (a, b) in enumerate(zip(x.shape, indices.shape)) if i != node.attrs.axis)
     elif name == "TopK":
         yield node.attrs.k, node.input.shape[node.attrs.axis], False
     elif name == "Slice":
         for start, size, step, extent in zip(node.attrs.starts, node.attrs.sizes, node.attrs.steps, node.input.shape):
             if step == 1 and size != extent:
                 yield add(start, size), extent, False
+
+
+def _scatter(node: Node) -> Iterator[Pair]:
+    """Each index has its update; ScatterND's are whole slices of the data."""
+    x, indices, updates = node.inputs
+    assert x is not None and indices is not None and updates is not None
+    if node.op.name == "ScatterElements":
+        yield from ((a, b, True) for a, b in zip(indices.shape, updates.shape))
+        yield from ((b, a, False) for i, (a, b) in enumerate(zip(x.shape, indices.shape)) if i != node.attrs.axis)
+        return
+    depth = indices.shape[-1]
+    slices = x.shape[depth:] if isinstance(depth, int) else ()
+    yield from ((a, b, True) for a, b in zip((*indices.shape[:-1], *slices), updates.shape))
 
 
 def _attention(node: Node) -> Iterator[Pair]:

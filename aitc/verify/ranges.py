@@ -26,8 +26,9 @@ from aitc.ir.op import Kind
 from aitc.ir.text import walk
 from aitc.passes.base import Ranges
 from aitc.passes.estimate import estimated_ranges
-from aitc.schedule.dims import dim_sources, fit
-from aitc.schedule.plan import DimSource, Port
+from aitc.schedule.dims import consistent, dim_sources, fit
+from aitc.schedule.plan import DimSource, Port, Require
+from aitc.schedule.requirements import requirements
 from aitc.verify.child import TIMEOUT_S, ChildFailed, apart, begin
 from aitc.verify.inputs import dim_choices, random_inputs
 from aitc.verify.reference import NoReference, Reference, float_values, largest_magnitudes, load_structure
@@ -37,7 +38,7 @@ LIMIT_BYTES = 1 << 31  # of weights: the reference holds them some times over
 ELEMENT_OPERATIONS = 32  # what writing an element and measuring it costs, in multiply-adds
 SAMPLES = 2  # of a batch that is too large
 WHOLE_BYTES = 1 << 28  # of values that may be kept all at once, where the reference cannot measure them as it goes
-VERSION = 3  # of what is kept in the cache
+VERSION = 4  # of what is kept in the cache
 
 
 def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0, limit_s: float = TIMEOUT_S) -> Ranges:
@@ -58,7 +59,8 @@ def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, 
         symbols = dim_sources(graph, {})
     except AitcError as error:
         return _estimated(graph, str(error))
-    least = min(operations(graph, dims) for dims in _smaller(symbols, ports))
+    requires = requirements(graph, {s.name for s in symbols})
+    least = min(operations(graph, dims) for dims in _smaller(symbols, ports, requires))
     batch = next((p.shape[0] for p in ports if p.shape), 0) if not symbols else 0
     if isinstance(batch, int) and batch > SAMPLES:
         least = least * SAMPLES // batch
@@ -71,7 +73,7 @@ def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, 
     except (OSError, ValueError, TypeError):
         pass
     try:
-        ranges = apart(lambda: _measure(model, graph, ports, symbols, seed), "measuring", limit_s)
+        ranges = apart(lambda: _measure(model, graph, ports, symbols, requires, seed), "measuring", limit_s)
     except ChildFailed as failed:  # a crash of onnxruntime, or a loop without end: bodies count once
         ranges = _estimated(graph, str(failed))
     if entry and ranges.measured:  # what failed may have failed for want of memory
@@ -115,18 +117,19 @@ def _key(model: str | Path | bytes, ports: Sequence[Port], seed: int) -> str:
     return whole.hexdigest()
 
 
-def _smaller(symbols: Sequence[DimSource], ports: Sequence[Port]) -> Iterator[dict[str, int]]:
+def _smaller(symbols: Sequence[DimSource], ports: Sequence[Port], requires: Sequence[Require]) -> Iterator[dict[str, int]]:
     """The sizes to measure at, best first; those of a batch are SAMPLES where they were more."""
-    for dims in dim_choices(symbols, ports):
-        yield {d.name: min(dims[d.name], fit(SAMPLES, d)) if d.axis == 0 else dims[d.name] for d in symbols}
+    for dims in dim_choices(symbols, ports, requires):
+        wanted = {d.name: min(dims[d.name], fit(SAMPLES, d)) if d.axis == 0 else dims[d.name] for d in symbols}
+        yield consistent(wanted, symbols, requires) or wanted
 
 
 def _measure(
-    model: str | Path | bytes, graph: Graph, ports: tuple[Port, ...], symbols: Sequence[DimSource], seed: int
+    model: str | Path | bytes, graph: Graph, ports: tuple[Port, ...], symbols: Sequence[DimSource], requires: Sequence[Require], seed: int
 ) -> Ranges:
     folder = None if isinstance(model, bytes) else Path(model).parent
     why = "no size of the inputs fits"
-    for whole, smaller in zip(dim_choices(symbols, ports), _smaller(symbols, ports)):
+    for whole, smaller in zip(dim_choices(symbols, ports, requires), _smaller(symbols, ports, requires)):
         dims = whole if operations(graph, whole) <= LIMIT_OPERATIONS else smaller
         taken, how, proto = ports, "measured on random inputs", None
         if operations(graph, dims) > LIMIT_OPERATIONS:

@@ -85,7 +85,7 @@ class Reference:
         feeds = {name: _plain(a, self._widened) for name, a in feeds.items() if name in self.inputs}
         if _avoided:
             self._why_not = _avoided[-1]
-        elif self._evaluator is None:
+        elif self._evaluator is None or self._session is not None:  # what reads the model may have refused other inputs alone
             try:
                 return self._run_session(feeds)
             except TooLarge:
@@ -96,6 +96,11 @@ class Reference:
             return self._run_evaluator(feeds)
         except Exception as error:
             raise NoReference(f"onnxruntime: {self._why_not}; onnx.reference: {_first_line(error)}") from error
+
+    @property
+    def refuses(self) -> bool:
+        """Whether onnxruntime, which reads this model, would not compute the last run."""
+        return self._session is not None and not self.oracle.startswith("onnxruntime")
 
     def spread(
         self, feeds: Mapping[str, np.ndarray], roundoff: float, plain: Mapping[str, Any], runs: int = 3

@@ -7,7 +7,7 @@ import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ import numpy as np
 
 from aitc.build.scratch import scratch
 from aitc.errors import AitcError, Diagnostic, Exit
-from aitc.schedule.dims import fit
-from aitc.schedule.plan import DimSource, Port
+from aitc.schedule.plan import DimSource, Port, Require
 from aitc.verify.child import TIMEOUT_S, ChildFailed, Crashed, TooLong, apart, begin
 from aitc.verify.compare import OutputReport, Tolerance, compare, compare_rows, tolerance
-from aitc.verify.inputs import Arrays, dim_choices, random_inputs
+from aitc.verify.inputs import ATTEMPTS, Arrays, dim_choices, other_choices, random_inputs
 from aitc.verify.reference import NoReference, Reference, avoid_onnxruntime
 
 REFERENCE, COMPARISON = "the reference", "judging the difference"  # steps of a verification
@@ -40,6 +39,8 @@ class Subject:
     roundoff: float
     depth: int
     device: int = 0
+    requires: tuple[Require, ...] = ()  # what has to be true of the dims
+    sizes: Mapping[str, int] = field(default_factory=dict)  # of dims (by C name) that a user wants verified
     limit_s: float = TIMEOUT_S  # for each step of a verification: a run of the reference, a run of the binary
 
 
@@ -52,6 +53,7 @@ class Verification:
     oracle: str = ""
     seed: int = 0
     dims: dict[str, int] = field(default_factory=dict)  # of the worst run, whose seed is ``seed``
+    attempt: int = 0  # the kind of values for integers of unknown use, see random_inputs
     runs: int = 0
     roundoff: float = 0.0
     depth: int = 0
@@ -139,7 +141,7 @@ def _verify(subject: Subject, model: str | Path | bytes, seed: int, feeds: Array
         begin(COMPARISON)
         reports = judge(subject, reference, trial, got, limit)
         if not done.outputs or _badness(reports) > _badness(done.outputs):
-            done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims)
+            done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims, attempt=trial.attempt)
     wrong = [o for o in done.outputs if not o.ok]
     return replace(
         done,
@@ -157,6 +159,7 @@ class Trial:
     dims: dict[str, int]
     arrays: Arrays
     want: dict[str, Any]
+    attempt: int = 0  # of ``random_inputs``
 
 
 def _badness(reports: Sequence[OutputReport]) -> tuple[int, float]:
@@ -164,30 +167,44 @@ def _badness(reports: Sequence[OutputReport]) -> tuple[int, float]:
 
 
 def _trials(subject: Subject, reference: Reference, seed: int) -> list[Trial]:
-    """Trials at the first sizes that the reference accepts, and at others if there are any. Raises NoReference."""
+    """Trials at the first sizes and values that the reference accepts, and at others if there are any. Raises NoReference.
+
+    What onnxruntime refuses and ``onnx.reference`` takes may be what the model is not for (a size of 1 that is broadcast), and of
+    outputs without elements nothing is compared: such a trial is the last choice.
+    """
     refusal: NoReference | None = None
-    for dims in dim_choices(subject.dims, subject.inputs):
-        arrays = random_inputs(subject.inputs, dims, seed)
-        begin(REFERENCE)
+    last: list[Trial] = []
+    for attempt, dims in _choices(subject):
         try:
-            trials = [Trial(seed, dims, arrays, reference.run(arrays))]
+            trial = _trial(subject, reference, seed, dims, attempt)
         except NoReference as none:
             refusal = refusal or none
             continue
-        other = {d.name: _another(dims[d.name], d) for d in subject.dims}
-        if other != dims:
-            arrays = random_inputs(subject.inputs, other, seed + 1)
-            begin(REFERENCE)
+        if reference.refuses or all(np.size(v) == 0 for v in trial.want.values()):
+            last = last or [trial]
+            continue
+        trials = [trial]
+        for n, other in enumerate(other_choices(dims, subject.dims, subject.requires, subject.sizes), 1):
             with contextlib.suppress(NoReference):  # some models work at some sizes only
-                trials.append(Trial(seed + 1, other, arrays, reference.run(arrays)))
+                trials.append(_trial(subject, reference, seed + n, other, attempt))
         return trials
+    if last:
+        return last
     raise refusal or NoReference("no input fits")
 
 
-def _another(size: int, d: DimSource) -> int:
-    step = max(1, d.multiple_of)
-    larger = fit(size + (32 if size >= 32 else 1) * step, d)
-    return larger if larger != size else fit(max(size // 2, 1), d)
+def _choices(subject: Subject) -> Iterator[tuple[int, dict[str, int]]]:
+    """Kinds of values, and sizes, to try, best first."""
+    sizes = list(dim_choices(subject.dims, subject.inputs, subject.requires, subject.sizes))
+    yield from ((0, s) for s in sizes)
+    if any(p.dtype.is_integer and p.use in ("", "count") for p in subject.inputs):
+        yield from ((attempt, s) for attempt in range(1, ATTEMPTS) for s in sizes[:2])
+
+
+def _trial(subject: Subject, reference: Reference, seed: int, dims: dict[str, int], attempt: int) -> Trial:
+    arrays = random_inputs(subject.inputs, dims, seed, attempt)
+    begin(REFERENCE)
+    return Trial(seed, dims, arrays, reference.run(arrays), attempt)
 
 
 def judge(

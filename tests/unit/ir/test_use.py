@@ -69,3 +69,60 @@ def test_other_integers_are_just_integers() -> None:
     graph, b, x = graph_with(dt.I64, 4)
     b.op("Add", x, b.constant(1, np.int64))
     assert input_uses(graph) == {"x": ""}
+
+
+N, M = symbol("n", 1), symbol("m", 1)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "attrs", "want"),
+    [
+        ("Gather", (2, M), {"axis": 0}, "ids:n"),
+        ("GatherElements", (M, 4), {"axis": 0}, "ids:n"),
+        ("GatherND", (M, 2), {}, "ids:min(6, n)"),
+        ("ScatterND", (M, 1), {}, "ids:n"),
+        ("ScatterElements", (M, 6), {"axis": 0}, "ids:n"),
+    ],
+)
+def test_ids_of_an_axis_whose_size_the_inputs_give(op: str, shape: tuple[object, ...], attrs: dict[str, int], want: str) -> None:
+    graph, b, x = graph_with(dt.I64, *shape)
+    table = graph.add_input("t", TensorType(dt.F32, (N, 6)))
+    if op.startswith("Scatter"):
+        updates = graph.add_input("u", TensorType(dt.F32, (M, 6)))
+        b.op(op, table, x, updates, reduction="add", **attrs)
+    else:
+        b.op(op, table, b.op("Add", x, b.constant(0, np.int64)), **attrs)
+    assert input_uses(graph)["x"] == want
+
+
+def test_what_is_added_on_the_way_is_taken_off_the_limit() -> None:
+    graph, b, x = graph_with(dt.I64, 16)
+    moved = b.op("Add", x, b.constant(2, np.int64))
+    b.op("Gather", b.constant(np.zeros((50, 8), np.float32)), moved, axis=0)
+    assert input_uses(graph) == {"x": "ids:48"}
+
+
+def test_lengths_are_compared_with_positions() -> None:
+    graph, b, x = graph_with(dt.I64, N)
+    b.op("Less", b.op("Range", start=0, step=1, size=M), b.op("Reshape", x, shape=(N, 1)))
+    graph.add_input("t", TensorType(dt.F32, (N, M)))
+    assert input_uses(graph)["x"] == "length:m"
+
+
+def test_what_becomes_a_size_is_a_count() -> None:
+    graph, b, x = graph_with(dt.I64, 1)
+    b.op("ReadDims", x, dims=(symbol("u", 0),))
+    assert input_uses(graph) == {"x": "count"}
+
+
+def test_bytes_are_images_and_no_masks() -> None:
+    for shape, want in (((N, 3, 32, 32), "image"), ((N, 100), "")):
+        graph, b, x = graph_with(dt.U8, *shape)
+        b.op("Cast", x, to=dt.F32)
+        assert input_uses(graph) == {"x": want}
+
+
+def test_what_a_logarithm_reads_is_positive() -> None:
+    graph, b, x = graph_with(dt.F32, N, 4)
+    b.op("Log", b.op("Reshape", x, shape=(N * 4,)))
+    assert input_uses(graph) == {"x": "positive"}

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
-from aitc.schedule.dims import fit, typical
-from aitc.schedule.plan import DimSource, Port
-from aitc.verify.inputs import dim_choices, random_array, random_inputs
+from aitc.ir.dim import Symbol, evaluate
+from aitc.ir.parse import parse_dim
+from aitc.schedule.dims import consistent, fit, typical
+from aitc.schedule.plan import DimSource, Port, Require
+from aitc.verify.inputs import dim_choices, other_choices, random_array, random_inputs
 
 
 def port(use: str = "", dtype: dt.DType = dt.F32, name: str = "x") -> Port:
@@ -84,3 +88,71 @@ def test_sizes_that_are_made_up_without_a_hint() -> None:
     )]  # fmt: skip
     assert [typical(d, (image, ids)) for d in sizes] == [1, 224, 128, 16, 64]
     assert typical(DimSource("h", "h", 0, 2, 1, 4096, 1, 37), (image, ids)) == 37
+
+
+def rule(less: str, more: str, equal: bool = True) -> Require:
+    return Require(parse_dim(less, SYMBOLS), parse_dim(more, SYMBOLS), equal, "Add")
+
+
+SYMBOLS = {n: Symbol(n, 1) for n in ("a", "b", "c", "d")}
+FREE = [DimSource(n, n, i, 1, 1, 2**31 - 1) for i, n in enumerate(SYMBOLS)]
+
+
+@pytest.mark.parametrize(
+    ("rules", "want"),
+    [
+        ([("a", "b + c")], {"a": 32, "b": 16, "c": 16, "d": 16}),  # total == past + seq
+        ([("b", "a + 1"), ("c", "b + 1"), ("d", "2*c")], {"a": 16, "b": 17, "c": 18, "d": 36}),
+        ([("6*a", "3*b")], {"a": 16, "b": 32}),
+        ([("3*a", "8*b")], {"a": 16, "b": 6}),
+        ([("(a + 1)//2", "b")], {"a": 16, "b": 8}),
+        ([("a*b", "c*d"), ("c", "3", True)], {"a": 16, "c": 3}),
+        ([("a", "b - 4", False)], {"a": 16, "b": 24}),
+        ([("a", "b"), ("b", "5")], {"a": 5, "b": 5}),
+    ],
+)
+def test_sizes_meet_what_has_to_be_true_of_them(rules: list[tuple[str, str]], want: dict[str, int]) -> None:
+    requires = [rule(*r) for r in rules]
+    for sizes in dim_choices(FREE, [Port("x", dt.F32, (), "")] * 4, requires):
+        for r in requires:
+            less, more = evaluate(r.less, sizes), evaluate(r.more, sizes)
+            assert less == more if r.equal else less <= more, (sizes, str(r.less), str(r.more))
+    first = next(dim_choices(FREE, [Port("x", dt.F32, (), "")] * 4, requires))
+    assert want.items() <= first.items()
+
+
+def test_fixed_sizes_stay_and_bounds_hold() -> None:
+    requires = [rule("a", "b + c")]
+    bounded = [replace(d, hi=20) if d.name == "a" else d for d in FREE]
+    sizes = consistent(dict.fromkeys(SYMBOLS, 16), bounded, requires)
+    assert sizes is not None and sizes["a"] == sizes["b"] + sizes["c"] <= 20
+    assert consistent(dict.fromkeys(SYMBOLS, 16), bounded, requires, {"a": 9, "c": 2}) == {"a": 9, "b": 7, "c": 2, "d": 16}
+    assert consistent(dict.fromkeys(SYMBOLS, 16), bounded, requires, {"a": 9, "c": 9}) is None
+    assert consistent(dict.fromkeys(SYMBOLS, 16), bounded, [rule("a", "40")]) is None
+
+
+def test_further_sizes_are_others_and_nothing_where_that_may_be() -> None:
+    dims = [replace(d, lo=0) if d.name == "b" else d for d in FREE]
+    sizes = {"a": 32, "b": 16, "c": 16, "d": 16}
+    assert list(other_choices(sizes, dims, [rule("a", "b + c")])) == [
+        {"a": 34, "b": 17, "c": 17, "d": 17},
+        {"a": 16, "b": 0, "c": 16, "d": 16},
+    ]
+
+
+def test_limits_over_dims() -> None:
+    nodes = Port("edges", dt.I64, (2, 500), "", "ids:min(5, a)")
+    assert random_array(nodes, (2, 500), 0, {"a": 3}).max() == 2 and random_array(nodes, (2, 500), 0, {"a": 9}).max() == 4
+    lengths = random_array(Port("lens", dt.I32, (50,), "", "length:a"), (50,), 0, {"a": 7})
+    assert lengths.min() == 1 and lengths.max() == 7 and lengths[0] == 7
+
+
+@pytest.mark.parametrize(("attempt", "want"), [(0, set(range(8))), (1, {0, 1}), (2, {1}), (3, {0})])
+def test_attempts_at_integers_of_unknown_use(attempt: int, want: set[int]) -> None:
+    assert set(random_array(Port("i", dt.I64, (99,), ""), (99,), 0, None, attempt).tolist()) == want
+
+
+def test_boxes_and_positive_numbers() -> None:
+    boxes = random_array(Port("b", dt.F32, (9, 4), "", "boxes"), (9, 4), 0)
+    assert (boxes[:, 2:] > boxes[:, :2]).all() and boxes.min() >= 0
+    assert random_array(Port("p", dt.F32, (99,), "", "positive"), (99,), 0).min() > 0

@@ -78,7 +78,7 @@ typedef struct aitc_port {
   int32_t dtype;    /* aitc_dtype */
   int32_t rank;
   const aitc_axis* shape;
-  const char* use; /* "", "ids:LIMIT", "mask" or "image": what made-up data has to respect */
+  const char* use; /* "", "ids:LIMIT", "length:LIMIT", "count", "mask", "image", "boxes" or "positive": what made-up data has to respect */
 } aitc_port;
 
 /* A C-contiguous tensor of the caller. */

@@ -43,7 +43,7 @@ inline uint16_t to_bfloat16(float value) {
   return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// Floats: normal, or uniform in [0, 1) for images, 0 or 1 for masks. Integers: below the limit of ids, bytes for
+// Floats: normal, or uniform in [0, 1) for images and what is positive, 0 or 1 for masks. Integers: below the limit of ids, bytes for
 // images, else 0 or 1.
 inline Array random_array(const aitc_port& port, const std::vector<int64_t>& shape, int item_bytes, Random& random) {
   Array array;
@@ -52,11 +52,13 @@ inline Array random_array(const aitc_port& port, const std::vector<int64_t>& sha
   const size_t count = size_t(element_count(shape));
   array.data.resize(count * size_t(item_bytes));
   const bool mask = strcmp(port.use, "mask") == 0, image = strcmp(port.use, "image") == 0;
+  const bool one = mask || strcmp(port.use, "count") == 0 || strncmp(port.use, "length:", 7) == 0;
   const int64_t limit = strncmp(port.use, "ids:", 4) == 0 ? std::max<int64_t>(1, atoll(port.use + 4)) : image ? 256 : 2;
+  const bool positive = strcmp(port.use, "positive") == 0;
   for (size_t i = 0; i < count; ++i) {
     char* to = &array.data[i * size_t(item_bytes)];
-    const double real = mask ? double(random.next() & 1) : image ? random.uniform() : random.normal();
-    const int64_t whole = mask ? 1 : int64_t(random.next() % uint64_t(limit));
+    const double real = mask ? double(random.next() & 1) : image || positive ? random.uniform() : random.normal();
+    const int64_t whole = one ? 1 : int64_t(random.next() % uint64_t(limit));
     const float narrow = float(real);
     switch (port.dtype) {
       case AITC_F32: memcpy(to, &narrow, 4); break;
