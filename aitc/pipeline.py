@@ -130,7 +130,9 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
             context.ranges = measured_ranges(model, graph, dict(uses), options.seed, options.verify_timeout)
         run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
         names, metadata = tuple(t.name for t in targets), tuple(imported.metadata.items())
-        facts = result.facts = PlanOptions(result.name, file, options.precision, names, metadata, stages.statistics, uses=uses, lanes=options.lanes)
+        facts = result.facts = PlanOptions(
+            result.name, file, options.precision, names, metadata, stages.statistics, imported.dim_names, uses, options.lanes
+        )
         table = load_table(targets[0], options.tuning, Settings.read().cache_dir)
         draft = result.plan = run("schedule", lambda: schedule(graph, targets[0], facts, table, result.fusions), describe.launches_said)
         plan = result.plan = run("plan", lambda: check_plan(draft), describe.plan_said)

@@ -15,7 +15,7 @@ Binding = Union[int, tuple[int, Union[int, None]]]
 
 
 def parse(text: str, symbol: Callable[[str], Dim]) -> Dim:
-    """The Dim that a ``dim_param`` spells. What is not arithmetic on identifiers is one symbol, named by the
+    """The Dim that a ``dim_param`` spells. What is not arithmetic on identifiers is one symbol, asked for by the
     whole text."""
     if text.isidentifier():
         return symbol(text)
@@ -23,7 +23,7 @@ def parse(text: str, symbol: Callable[[str], Dim]) -> Dim:
         tree = ast.parse(text.strip().replace("^", "**"), mode="eval").body
         return _evaluate(tree, symbol)
     except (SyntaxError, ValueError, RecursionError):
-        return symbol(identifier(text))
+        return symbol(text)
 
 
 def names(text: str) -> list[str]:
@@ -37,6 +37,11 @@ def names(text: str) -> list[str]:
 
     parse(text, note)
     return found
+
+
+def is_name(text: str) -> bool:
+    """Whether a ``dim_param`` is the name of one dim, and no arithmetic on others."""
+    return text.isidentifier() or names(text) == [text]
 
 
 def identifier(text: str) -> str:

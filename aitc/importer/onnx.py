@@ -42,6 +42,12 @@ class Imported:
     nodes: int  # ONNX nodes in the file, bodies and functions included
     dims: Mapping[str, Dim] = field(default_factory=dict)  # the model's dim names and what they became
 
+    @property
+    def dim_names(self) -> tuple[tuple[str, str], ...]:
+        """Names of symbols with the model's spelling, where they differ."""
+        found = ((d.as_symbol(v), name) for name, v in self.dims.items())
+        return tuple((s.name, name) for s, name in found if s is not None and s.name != name)
+
 
 def import_model(
     source: Source,
@@ -73,6 +79,8 @@ class _ModelImporter:
         self.shapes = shapes
         self.problems: list[Diagnostic] = []
         self.symbols: dict[str, Dim] = {}
+        self.taken: set[str] = set()  # names of symbols
+        self.named = {d.dim_param for i in model.graph.input for d in i.type.tensor_type.shape.dim}
         self.graph = Graph(model.graph.name or name.removesuffix(".onnx"))
 
     def run(self) -> Imported:
@@ -81,7 +89,7 @@ class _ModelImporter:
         self._raise()
         check.structure(self.model, self.name, self.problems)
         self._raise()
-        scope = Scope(self.graph, self.symbols)
+        scope = Scope(self.graph, self.symbols, self.taken)
         walker = Walker(self.model, self.name, self.folder, scope, self.problems)
         walker.check_operators(opsets)
         environment = Environment(opsets=opsets, path="main")
@@ -130,6 +138,7 @@ class _ModelImporter:
             s.values.name for s in self.model.graph.sparse_initializer
         }
         inputs = [i for i in self.model.graph.input if i.name not in constants]
+        self._bind_spellings(inputs)
         self._bind_shapes(inputs)
         bare = self._bare_names(inputs)
         for proto in inputs:
@@ -154,6 +163,31 @@ class _ModelImporter:
             known = ", ".join(sorted(self.symbols)) or "none"
             self._problem("I10", f"--dim {name}: the model has no such dim", f"its dims: {known}")
 
+    def _bind_spellings(self, inputs: Sequence[onnx.ValueInfoProto]) -> None:
+        """Lets --dim name a dim as the model does, or by the identifier that stands for it in generated code."""
+        spelled: dict[str, list[str]] = {}
+        for proto in inputs:
+            for axis, dim in enumerate(proto.type.tensor_type.shape.dim):
+                text = dim.dim_param
+                for name in [*dims.names(text), text] if text else [self._unnamed(proto, axis)]:
+                    if name not in spelled.setdefault(dims.identifier(name), []):
+                        spelled[dims.identifier(name)].append(name)
+        known = {name for names in spelled.values() for name in names}
+        for given in sorted(set(self.bindings) - known):
+            meant = spelled.get(dims.identifier(given), [])
+            if len(meant) > 1:
+                self._problem("I10", f"--dim {given} may be any of {', '.join(map(repr, meant))}", "spell it as the model does")
+                del self.bindings[given]
+            elif meant:
+                self.bindings[meant[0]] = self.bindings.pop(given)
+
+    def _unnamed(self, proto: onnx.ValueInfoProto, axis: int) -> str:
+        """The name of an axis to which the model gives none; no other dim has it."""
+        name = f"{proto.name}_{axis}"
+        while name in self.named:
+            name += "_"
+        return name
+
     def _bind_shapes(self, inputs: Sequence[onnx.ValueInfoProto]) -> None:
         """Sizes given by --input bind the dim names they stand for."""
         by_name = {i.name: i for i in inputs}
@@ -177,7 +211,7 @@ class _ModelImporter:
                         f"--input {name}: {dims.shape_text(sizes)} does not fit, "
                         f"the model says {dims.shape_text([_spell(x) for x in declared])}",
                     )
-                elif dim.dim_param.isidentifier() and isinstance(size, int):
+                elif dim.dim_param and dims.is_name(dim.dim_param) and isinstance(size, int):
                     bound = self.bindings.setdefault(dim.dim_param, size)
                     if isinstance(bound, tuple) and bound[0] <= size <= (bound[1] or size):
                         self.bindings[dim.dim_param] = size
@@ -191,15 +225,16 @@ class _ModelImporter:
         for proto in inputs:
             given = self.shapes.get(proto.name, ())
             for i, dim in enumerate(proto.type.tensor_type.shape.dim):
-                if dim.dim_param.isidentifier() and not (i < len(given) and isinstance(given[i], int)):
+                if dim.dim_param and dims.is_name(dim.dim_param) and not (i < len(given) and isinstance(given[i], int)):
                     bare.add(dim.dim_param)
         return bare
 
     def _symbol(self, name: str) -> Dim:
         if name not in self.symbols:
-            spelled, taken = free_name(name), {str(s) for s in self.symbols.values()}
-            while spelled in taken:
+            spelled = free_name(name if name.isidentifier() else dims.identifier(name))
+            while spelled in self.taken or (spelled != name and spelled in self.named):
                 spelled += "_"
+            self.taken.add(spelled)
             self.symbols[name] = dims.make_symbol(spelled, self.bindings.get(name))
         return self.symbols[name]
 
@@ -223,12 +258,12 @@ class _ModelImporter:
                 continue
             text = size if isinstance(size, str) else dim.dim_param if dim is not None else ""
             if not text:
-                text = f"{dims.identifier(proto.name)}_{i}"
-                bare.add(text)
-            if text.isidentifier() or all(n in bare for n in dims.names(text)):
+                shape.append(self._symbol(self._unnamed(proto, i)))
+                continue
+            if dims.is_name(text) or all(n in bare for n in dims.names(text)):
                 shape.append(dims.parse(text, self._symbol))
             else:  # an expression over names that no axis gives: a name of its own
-                shape.append(self._symbol(dims.identifier(text)))
+                shape.append(self._symbol(text))
         if any(d.bounds(s)[1] < 0 for s in shape):
             self._problem("I10", f"input {proto.name!r} would get a negative size: {dims.shape_text(shape)}")
             return None

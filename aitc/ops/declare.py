@@ -121,11 +121,12 @@ class Scope(Builder):
     ``body`` imports a subgraph, ``fresh`` makes a symbol for a size that only the data decides.
     """
 
-    def __init__(self, graph: Graph, symbols: dict[str, Dim] | None = None):
+    def __init__(self, graph: Graph, symbols: dict[str, Dim] | None = None, taken: set[str] | None = None):
         super().__init__(graph)
         self.opset = 1
         self.wanted: tuple[bool, ...] = (True,)
         self.symbols: dict[str, Dim] = {} if symbols is None else symbols
+        self.taken: set[str] = set() if taken is None else taken  # names of symbols that the model calls by another
         self.body: Callable[..., Any] = _no_body
         self.inline: Callable[..., Any] = _no_body
         self.read: dict[tuple[Graph, Value], tuple[Dim, ...]] = {}  # what ReadDims nodes have read already
@@ -143,7 +144,7 @@ class Scope(Builder):
     def fresh(self, stem: str, lo: int = 0, hi: int | None = None) -> Dim:
         """A symbol that nothing else has, for a size that is known when the model runs."""
         n = 0
-        while (name := f"{stem}_{n}" if n else stem) in self.symbols:
+        while (name := f"{stem}_{n}" if n else stem) in self.symbols or name in self.taken:
             n += 1
         self.symbols[name] = d.symbol(name, lo, hi)
         return self.symbols[name]

@@ -135,6 +135,27 @@ def test_binding_dims() -> None:
     assert shape_of_second(["n"], ["n", "m"], dims={"n": (1, 9)}, input_shapes={"a": (3,)})[0] == 3
 
 
+def test_names_of_dims_that_are_no_identifiers() -> None:
+    n = d.symbol("model_dim_0", 1)
+    assert shape_of_second(["model_dim.0"], ["model_dim.0", 3]) == (n, 3)
+    for name in ("model_dim.0", "model_dim_0"):
+        assert shape_of_second(["model_dim.0"], ["model_dim.0", "k"], dims={name: 5}) == (5, d.symbol("k", 1))
+        assert shape_of_second(["model_dim_0"], ["model_dim_0", "k"], dims={name: 5}) == (5, d.symbol("k", 1))
+    assert shape_of_second(["a b"], ["a b", 3], input_shapes={"a": (7,)}) == (7, 3)
+    assert shape_of_second([None], ["x"], dims={"a_0": 5}) == (d.symbol("x", 1),)
+
+
+def test_dims_of_like_names_are_not_one() -> None:
+    first, second = shape_of_second(["a.b"], ["a_b", "a b"])
+    assert (str(first), str(second)) == ("a_b", "a_b__")
+    assert shape_of_second(["a.b"], ["a_b", "a b"], dims={"a_b": 4})[0] == 4  # one is spelled so
+    assert shape_of_second(["a_b"], ["a.b", "a b"], dims={"a.b": 4}) == (4, d.symbol("a_b__", 1))
+    assert shape_of_second(["b_0"], [None]) == (d.symbol("b_0_", 1),)  # the name that the unnamed axis would get is another dim's
+    assert shape_of_second([3], ["b.c", "b_c + 1"])[1] == d.symbol("b_c_plus_1", 1)
+    with pytest.raises(AitcError, match=r"may be any of 'a\.b', 'a b'"):
+        shape_of_second(["a.b"], ["a b"], dims={"a_b": 4})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

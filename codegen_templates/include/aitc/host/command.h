@@ -65,6 +65,13 @@ inline int64_t parse_number(const std::string& flag, const std::string& text, in
   return value;
 }
 
+// The identifier that stands for the name of a dim, as in "model_dim_0" for "model_dim.0".
+inline std::string identifier(const std::string& name) {
+  std::string text;
+  for (const char c : name) text += isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return text;
+}
+
 inline Options parse_options(const aitc_model& model, int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -100,10 +107,11 @@ inline Options parse_options(const aitc_model& model, int argc, char** argv) {
     } else if (flag == "--dim") {
       const auto pair = named("NAME=SIZE");
       const aitc_symbol* const all = model.symbols + model.symbol_count;
-      const aitc_symbol* const symbol =
-          std::find_if(model.symbols, all, [&](const aitc_symbol& s) { return s.name == pair.first; });
+      const aitc_symbol* const symbol = std::find_if(model.symbols, all, [&](const aitc_symbol& s) {
+        return s.name == pair.first || s.name == identifier(pair.first);
+      });
       if (symbol == all) throw UsageError(format("%s has no dim \"%s\"", model.name, pair.first.c_str()));
-      options.dims[pair.first] = parse_number("--dim " + pair.first, pair.second, symbol->lo, symbol->hi);
+      options.dims[symbol->name] = parse_number("--dim " + pair.first, pair.second, symbol->lo, symbol->hi);
     } else if (flag == "--output-dir") options.output_dir = argument();
     else if (flag == "--weights") options.weights = argument();
     else if (flag == "--bench") options.bench = true;
