@@ -18,6 +18,7 @@ from aitc import registry
 from aitc.errors import AitcError, Diagnostic
 from aitc.importer import check, dims
 from aitc.importer.dims import Binding
+from aitc.importer.external import check_external
 from aitc.importer.walk import Environment, Walker, is_too_large
 from aitc.ir import dim as d
 from aitc.ir import dtype as dt
@@ -88,6 +89,8 @@ class _ModelImporter:
         opsets = check.opsets(self.model, self.problems)
         self._raise()
         check.structure(self.model, self.name, self.problems)
+        for problem in check_external(self.model, self.folder):
+            self._problem(problem.code, str(problem), problem.help)
         self._raise()
         scope = Scope(self.graph, self.symbols, self.taken)
         walker = Walker(self.model, self.name, self.folder, scope, self.problems)

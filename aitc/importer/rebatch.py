@@ -16,9 +16,10 @@ import onnx.numpy_helper
 
 from aitc.errors import AitcError
 from aitc.importer import check
+from aitc.importer.external import BadTensor, mark
 from aitc.importer.onnx import import_model
-from aitc.importer.weights import BadTensor, to_array
-from aitc.importer.wire import ABSENT, LARGE_BYTES
+from aitc.importer.weights import to_array
+from aitc.importer.wire import LARGE_BYTES
 from aitc.ir.dim import product
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import Kind
@@ -53,9 +54,8 @@ def _bare(proto: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     for tensor in copy.graph.initializer:
-        if tensor.external_data and np.prod(tensor.dims) >= LARGE_BYTES:
-            del tensor.external_data[:]
-            tensor.external_data.add(key="checksum", value=ABSENT)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and np.prod(tensor.dims) >= LARGE_BYTES:
+            mark(tensor)
     return copy
 
 

@@ -15,9 +15,10 @@ import onnx
 from aitc.errors import Diagnostic, Loc
 from aitc.importer import attributes, bodies, functions
 from aitc.importer.check import normalized
+from aitc.importer.external import BadTensor
 from aitc.importer.opinion import rejected
 from aitc.importer.order import ordered, subgraphs
-from aitc.importer.weights import BadTensor, sparse_to_array, to_array
+from aitc.importer.weights import sparse_to_array, to_array
 from aitc.ir.graph import Graph, Value
 from aitc.ir.types import TensorType
 from aitc.ops.declare import Importer, OptionalValue, Scope, SequenceValue, Unsupported, UseBody, find_importer

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import onnx
 
-LARGE_BYTES = 1 << 16  # of an initializer that stays in the file
-INSIDE = "inside the model's file"  # as checksum of external data: to be copied, since the file may be written again
-ABSENT = "shape alone"  # the same of a tensor whose elements nobody will look at
+from aitc.importer.external import mark
 
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+LARGE_BYTES = 1 << 16  # of an initializer that stays in the file
+
+_GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL_DATA = 7, 5, 9, 13
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -73,10 +73,11 @@ def _graph_parts(data: mmap.mmap, graph: _Field, name: str) -> Iterator[bytes]:
         if len(raw) != 1 or sum(i.number == _RAW_DATA for i in inside) != 1:
             yield data[f.begin : f.end]
             continue
-        place = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
-        entries = {"location": name, "offset": raw[0].value, "length": raw[0].end - raw[0].value, "checksum": INSIDE}
-        for key, value in entries.items():
-            place.external_data.add(key=key, value=str(value))
+        if any(i.number == _EXTERNAL_DATA for i in inside):  # these would be mixed with ours
+            yield data[f.begin : f.end]
+            continue
+        place = onnx.TensorProto()
+        mark(place, name, raw[0].value, raw[0].end - raw[0].value, inside=True)
         tensor = b"".join([*(data[i.begin : i.end] for i in inside if i is not raw[0]), place.SerializeToString()])
         yield b"".join((_tag(_INITIALIZER), _varint(len(tensor)), tensor))
 

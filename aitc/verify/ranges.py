@@ -17,8 +17,8 @@ import numpy as np
 
 from aitc.build.cache import cache_folder, entry_path, keep
 from aitc.errors import AitcError
+from aitc.importer.external import external_files
 from aitc.importer.rebatch import with_batch
-from aitc.importer.weights import external_files
 from aitc.ir import dim as dm
 from aitc.ir.dtype import F32
 from aitc.ir.graph import Graph, Node
@@ -112,8 +112,9 @@ def _key(model: str | Path | bytes, ports: Sequence[Port], seed: int) -> str:
         while block := file.read(1 << 22):
             whole.update(block)
     for other in external_files(load_structure(model)):
-        state = (Path(model).parent / other).stat()
-        whole.update(f"{other} {state.st_size} {state.st_mtime_ns}".encode())
+        path = Path(model).parent / other
+        if path.exists():  # what nobody reads may be missing
+            whole.update(f"{other} {path.stat().st_size} {path.stat().st_mtime_ns}".encode())
     return whole.hexdigest()
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, external_data_helper, helper, numpy_helper, parser
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from aitc.errors import AitcError, Exit
 from aitc.importer.onnx import import_model
-from aitc.ir.interpret import interpret
 from aitc.ops.declare import IMPORTERS
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -233,56 +232,3 @@ def test_damaged_constants() -> None:
     m = graph_of(helper.make_node("Add", ["x", "w"], ["y"]))
     m.graph.initializer.append(onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], raw_data=b"\0\0\0\0"))
     assert codes(problems(m)) == ["I12"]
-
-
-# --- external data ----------------------------------------------------------------------------------------------------
-
-
-def external(
-    folder: Path, location: str, data: np.ndarray, stored: bytes | None = None, offset: int | None = None
-) -> Path:
-    m = graph_of(helper.make_node("Add", ["x", "w"], ["y"]))
-    tensor = numpy_helper.from_array(data, "w")
-    external_data_helper.set_external_data(tensor, location, offset, data.nbytes)
-    tensor.ClearField("raw_data")
-    m.graph.initializer.append(tensor)
-    path = folder / "m.onnx"
-    path.write_bytes(m.SerializeToString())
-    if stored is not None:
-        (folder / location).parent.mkdir(exist_ok=True, parents=True)
-        (folder / location).write_bytes(stored)
-    return path
-
-
-def test_external_data_is_mapped(tmp_path: Path) -> None:
-    w = np.array([3, 4], np.float32)
-    for offset, stored in ((None, w.tobytes()), (64, b"\0" * 64 + w.tobytes()), (3, b"\0" * 3 + w.tobytes())):
-        graph = import_model(external(tmp_path, "weights/w.bin", w, stored, offset)).graph
-        np.testing.assert_array_equal(interpret(graph, {"x": np.ones(2, np.float32)})["y"], [4, 5])
-
-
-@pytest.mark.parametrize(
-    ("location", "stored", "message"), [
-    ("w.bin", None, "does not exist"), ("w.bin", b"\0\0\0\0", "which has 4"), ("../w.bin", b"\0" *
-    8, "outside of the model's folder"), ("/etc/hostname", None, "outside of the model's folder"), ],
-)  # fmt: skip
-def test_external_data_that_is_not_there_or_not_allowed(
-    tmp_path: Path, location: str, stored: bytes | None, message: str
-) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    error = problems(external(folder, location, np.zeros(2, np.float32), stored))
-    assert codes(error) == ["I08"] and message in str(error)
-
-
-def test_external_data_behind_a_link_out_of_the_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (tmp_path / "secret").write_bytes(b"\0" * 8)
-    (folder / "w.bin").symlink_to(tmp_path / "secret")
-    assert codes(problems(external(folder, "w.bin", np.zeros(2, np.float32)))) == ["I08"]
-
-
-def test_external_data_of_a_model_without_a_folder(tmp_path: Path) -> None:
-    path = external(tmp_path, "w.bin", np.zeros(2, np.float32), b"\0" * 8)
-    assert codes(problems(path.read_bytes())) == ["I08"]

@@ -123,16 +123,33 @@ def test_a_link_is_a_model_too(tmp_path: Path) -> None:
     assert found.measured and found == measured_ranges(path, graph, {})
 
 
-def test_a_model_cannot_say_that_another_file_is_its_own(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(bytes(400))
+@pytest.mark.parametrize("checksum", ["inside the model's file", "shape alone", f"aitc {'0' * 32}: shape alone", ""])
+@pytest.mark.parametrize("location", ["../secret", "missing"])
+def test_no_field_of_a_file_carries_a_mark(tmp_path: Path, checksum: str, location: str) -> None:
+    (tmp_path / "secret").write_bytes(bytes(240000))
     (tmp_path / "models").mkdir()
-    whole = onnx.load(model(tmp_path / "m.onnx", "f"))
+    whole = onnx.load(model(tmp_path / "m.onnx", "fd"))  # "d" is large, so that the structure alone is read
     tensor = whole.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", "../secret"), ("checksum", wire.INSIDE)):
+    for key, value in (("location", location), ("checksum", checksum)):
         tensor.external_data.add(key=key, value=value)
     (tmp_path / "models" / "m.onnx").write_bytes(whole.SerializeToString())
-    with pytest.raises(AitcError) as error:
+    with pytest.raises(AitcError, match="'f'") as error:
         import_model(tmp_path / "models" / "m.onnx")
     assert {d.code for d in error.value.diagnostics} == {"I08"}
+
+
+def test_a_weight_with_external_data_and_bytes_keeps_both(tmp_path: Path) -> None:
+    """Large bytes beside a location: no mark of ours is added to what the file says."""
+    (tmp_path / "models").mkdir()
+    whole = onnx.load(model(tmp_path / "m.onnx", "f"))
+    whole.graph.initializer[0].external_data.add(key="location", value="../m.onnx")
+    path = tmp_path / "models" / "m.onnx"
+    path.write_bytes(whole.SerializeToString())
+    values = {v.name: v.const for v in import_model(path).graph.values() if v.const is not None}
+    assert np.array_equal(values["f"], nh.to_array(weights()[0]))  # data_location says that the bytes hold
+    whole.graph.initializer[0].data_location = onnx.TensorProto.EXTERNAL
+    path.write_bytes(whole.SerializeToString())
+    with pytest.raises(AitcError, match="outside of the model's folder"):
+        import_model(path)
