@@ -49,6 +49,7 @@ def test_wheel_has_everything_and_no_package_named_cli(source: Path, tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.cuda
 def test_nvcc_comes_with_the_extra(source: Path, tmp_path: Path) -> None:
     """An empty virtual environment, the machine's own nvcc hidden: `pip install aitc[cuda]` is all that a CUDA build

@@ -10,11 +10,10 @@ from whole_models import compare, compile_for_cpu
 
 from models import tiny
 
-QUICK = ("resnet50-dynamo-static", "bert_base-torchscript-dynamic", "vit_b16-dynamo-static", "gpt2-dynamo-dynamic")
+QUICK = ("resnet50-torchscript-unfolded-static", "bert_base-torchscript-dynamic", "vit_b16-dynamo-opset23-dynamic", "gpt2-dynamo-dynamic")
 ONE_OF_EACH = (
     "convnext_tiny-torchscript-static", "distilbert-torchscript-dynamic", "efficientnet_b0-dynamo-dynamic", "mobilenet_v3-torchscript-static",
-    "resnet50-dynamo-float16-static", "resnet50-torchscript-unfolded-static", "sd15_unet-torchscript-static", "sd15_vae-dynamo-static",
-    "swin_t-dynamo-dynamic", "vit_b16-dynamo-opset23-dynamic",
+    "resnet50-dynamo-float16-static", "sd15_unet-torchscript-static", "sd15_vae-dynamo-static", "swin_t-dynamo-dynamic",
 )  # fmt: skip
 
 

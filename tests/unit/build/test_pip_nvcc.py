@@ -27,6 +27,7 @@ PROGRAMS = ("g++", "as", "ld", "sh", "truncate", "dd", "ar", "ranlib")  # nvcc c
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.cuda
 def test_the_cuda_extra_is_a_whole_compiler(tmp_path: Path) -> None:
     config = configparser.ConfigParser()
