@@ -17,12 +17,13 @@ import numpy as np
 
 from aitc import describe, registry
 from aitc.build.cmake import BuildOptions, BuildResult, build
-from aitc.build.naming import library_name
+from aitc.build.naming import given_name, library_name
 from aitc.build.output import staged
 from aitc.build.ownership import output_names
 from aitc.build.resources import Resources
 from aitc.build.scratch import scratch
 from aitc.build.toolchain import emulator_toolchain, find_toolchain
+from aitc.build.weights import write_weights
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.importer.check import file_name
@@ -114,7 +115,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
     file = "model.onnx" if isinstance(model, bytes) else file_name(Path(model))
     targets = choose_targets(options.targets)
     context = Context(targets[0], options.precision, options.keep_fp32)
-    result = Result(library_name(options.name or Path(file).stem), targets, context)
+    result = Result(given_name(options.name) if options.name else library_name(Path(file).stem), targets, context)
     stages = Stages(STAGES, options.stop_after, options.dump, progress or Silent())
     result.seconds = stages.seconds
     place = options.output if options.stop_after == STAGES[-1] else None
@@ -137,6 +138,8 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
         draft = result.plan = run("schedule", lambda: schedule(graph, targets[0], facts, table, result.fusions), describe.launches_said)
         plan = result.plan = run("plan", lambda: check_plan(draft), describe.plan_said)
         sources = result.sources = run("emit", lambda: emit(plan), describe.sources_said)
+        if options.dump is not None and plan.weights_bytes:
+            stages.write_file("emit", "weights.bin", lambda path: write_weights(plan, path))
         built = run("build", lambda: build_plan(plan, sources, folder, options, stages.progress), describe.build_said)
         result.resources = built.resources
         subject = subject_of_plan(plan, folder, roundoff(graph, options.precision), depth(graph))

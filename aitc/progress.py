@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -89,14 +89,30 @@ class Stages:
             if not self._listed:
                 place.mkdir(parents=True, exist_ok=True)
                 self._listed |= _require_dump(place, tuple(self._stem(n) for n in self.names))
-            self._listed |= paths.keys()
-            replace_file(place / LISTED, "".join(f"{path}\n" for path in sorted(self._listed)))
+            self._list(paths)
             for path, text in paths.items():
                 place = self.dump / path
                 place.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(place, text)
         except OSError as error:
             raise AitcError(Diagnostic("O02", f"cannot write the dump: {place}: {error.strerror}"), Exit.IO) from None
+
+    def write_file(self, name: str, file: str, write: Callable[[Path], None]) -> None:
+        """Puts ``file`` next to the texts that stage ``name`` has dumped into its own folder; ``write`` makes it."""
+        assert self.dump is not None
+        path = f"{self._stem(name)}/{file}"
+        try:
+            self._list((path,))
+            (self.dump / path).unlink(missing_ok=True)
+            write(self.dump / path)
+        except OSError as error:
+            raise AitcError(Diagnostic("O02", f"cannot write the dump: {self.dump / path}: {error.strerror}"), Exit.IO) from None
+
+    def _list(self, paths: Iterable[str]) -> None:
+        """Notes that these files are the dump's own."""
+        assert self.dump is not None
+        self._listed |= set(paths)
+        replace_file(self.dump / LISTED, "".join(f"{path}\n" for path in sorted(self._listed)))
 
 
 def _require_dump(folder: Path, stems: tuple[str, ...]) -> set[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from aitc import runtime
+from aitc.build.cmake import default_jobs
 from aitc.build.scratch import scratch
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
@@ -222,6 +223,8 @@ def _build_and_measure(
         for s in select.slots
         if id(s[0]) in launch_of  # what the host does is no launch
     ]
+    progress.begin("plan")
+    progress.end("plan", 0.0, estimate(plan, options, how))
     progress.begin("build")
     begun = time.monotonic()
     built = build_plan(plan, emit(plan), folder, options, progress)
@@ -264,6 +267,18 @@ def _build_and_measure(
     runs_us = settled.runs_us if settled else None
     missing = any(not slot.samples[i] for slot in slots for i in slot.alive)
     return Tuned(find_target(plan.targets[0]), device, problems, others, 0, passes, seconds, interrupted, missing, runs_us=runs_us)
+
+
+OBJECT_SECONDS = {"cpu": 0.6, "cuda": 1.1, "hip": 1.5}  # of a processor, for a kernel and an instruction set or architecture
+
+
+def estimate(plan: Plan, options: Options, how: TuneOptions) -> str:
+    """How long the build in front of the measuring takes, with nothing in the cache: said before it begins."""
+    jobs = options.jobs or default_jobs(plan.api)
+    objects = len(plan.kernels) * max(1, len(options.isas))
+    minutes = objects * OBJECT_SECONDS[plan.api] / jobs / 60
+    took = f"about {minutes:.0f} min" if minutes >= 1 else "less than a minute"
+    return f"{objects} objects to build first, {took} with {jobs} at once; then {how.seconds:.0f} s of measuring. --candidates 4 builds fewer"
 
 
 def _variants(problems: Sequence[Problem], slots: Sequence[_Slot]) -> list[Variants]:

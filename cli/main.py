@@ -6,6 +6,7 @@ import errno
 import importlib
 import io
 import json
+import os
 import sys
 
 import click
@@ -36,6 +37,9 @@ EXITS = {
     Exit.RUNTIME: "the compiled model failed while running",
     Exit.INTERRUPTED: "interrupted (Ctrl-C); nothing half-written is left",
 }
+
+
+COMPLETE = "_AITC_COMPLETE"  # set by the shell's completion script: bash_source, zsh_complete ...
 
 
 class Commands(click.Group):
@@ -77,11 +81,12 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names of models and files may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
-    if not arguments:
+    completing = COMPLETE in os.environ  # click answers it, whatever the arguments
+    if not arguments and not completing:
         print(cli.get_help(click.Context(cli, info_name="aitc", **cli.context_settings)), file=sys.stderr)
         return int(Exit.USAGE)
     try:
-        result = cli.main(args=arguments, prog_name="aitc", standalone_mode=False)
+        result = cli.main(args=arguments, prog_name="aitc", complete_var=COMPLETE, standalone_mode=False)
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else int(Exit.OK)
     except AitcError as error:

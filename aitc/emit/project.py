@@ -11,7 +11,7 @@ from aitc.emit.host import WIDTH, KernelView, LaunchView, PlaceView, PortView, S
 from aitc.emit.render import c_string, comment, read_template_file, render, template_root
 from aitc.emit.steps import StepWriter
 from aitc.schedule.dims import typical_sizes
-from aitc.schedule.plan import KernelSource, Plan
+from aitc.schedule.plan import KernelSource, Launch, Plan
 from aitc.targets.target import Target, find_target
 
 SUFFIX = {"cpu": "cpp", "cuda": "cu", "hip": "hip"}
@@ -55,6 +55,7 @@ class ProjectContext:
     kernels: tuple[KernelView, ...]
     pointers: tuple[str, ...]
     launches: tuple[LaunchView, ...]
+    nodes: tuple[str, ...]  # of each launch, as string literals
     copies: tuple[str, ...]
     lanes: int = 0  # the most of a fork
     late: tuple[str, ...] = ()  # dims that are known only while the model runs
@@ -122,6 +123,16 @@ def architectures(api: str, targets: Sequence[Target]) -> tuple[str, ...]:
     return tuple(flags)
 
 
+NODES_SAID = 4  # of a launch, in a line of a profile
+
+
+def nodes_of(launch: Launch) -> str:
+    """The ONNX nodes that a launch stands for, as a line of a profile names them: the first few, and how many more."""
+    named = dict.fromkeys(f"{loc.op_type} {loc.name}" if loc.name else f"{loc.op_type} #{loc.index}" for loc in launch.locs)
+    more = f" and {len(named) - NODES_SAID} more" if len(named) > NODES_SAID else ""
+    return ", ".join(list(named)[:NODES_SAID]) + more
+
+
 def _context(plan: Plan) -> ProjectContext:
     writer = Writer(plan)
     steps = StepWriter(plan, writer) if plan.steps else None
@@ -165,6 +176,7 @@ def _context(plan: Plan) -> ProjectContext:
         requires=tuple(writer.require(r) for r in plan.requires),
         pointers=(*writer.declarations, *(steps.declarations() if steps else ())),
         launches=tuple(writer.launch(i, launch) for i, launch in enumerate(plan.launches)),
+        nodes=tuple(c_string(nodes_of(launch)) for launch in plan.launches),
         copies=tuple(writer.copies),
         lanes=max((len(f.lanes) for f in plan.forks), default=0),
         late=tuple(d.name for d in plan.late),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,12 +58,15 @@ def command(
     from aitc.build.output import replace_json, require_json_place
 
     folders = outputs or (Path("out"),)
+    load, busy = _load()
     number = Settings.read().device_index if device is None else device
     flags_of_runs = ("--device", str(number), "--iters", str(iters), "--warmup", str(warmup))
     if report is not None:
-        if profile or trace:
-            raise click.UsageError("--report has no --profile or --trace beside it: it holds the times of launches")
-        return _report(folders, name, dims, flags_of_runs, report, as_json)
+        if profile:
+            raise click.UsageError("--report needs no --profile: it holds the times of launches")
+        if trace is not None and len(folders) > 1:
+            raise click.UsageError("--trace is of one OUTPUT")
+        return _report(folders, name, dims, flags_of_runs, report, trace, as_json)
     if len(folders) > 1:
         raise click.UsageError("several OUTPUTs go with --report alone")
     if trace is not None:
@@ -74,8 +79,9 @@ def command(
         del answer["launches"], answer["timeline"]
         if profile and as_json:
             answer["profile"] = found.to_json()
+    print(busy, end="", file=sys.stderr)
     if as_json:
-        print(json.dumps({"ok": True, "exit": 0, **answer}, indent=2))
+        print(json.dumps({"ok": True, "exit": 0, **answer, "load": load}, indent=2))
         return int(Exit.OK)
     for key, value in answer.items():
         if isinstance(value, dict):
@@ -111,17 +117,39 @@ def _run(folder: Path, name: str, dims: Dims, more: Sequence[str], strict: bool 
         return report, json.loads(run_executable(call))
 
 
-def _report(folders: Sequence[Path], name: str, dims: Dims, runs: Sequence[str], file: Path, as_json: bool) -> int:
+BUSY = 0.3  # processes waiting for or using a processor, for each processor, before anything is timed
+
+
+def _load() -> tuple[float | None, str]:
+    """The machine's load average of the last minute, None where it is not known, and what is to be said of it."""
+    try:
+        load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    except OSError:
+        return None, ""
+    if load <= BUSY * processors:
+        return round(load, 2), ""
+    said = f"note: this machine is busy (load {load:.1f} on {processors} processors): times may be longer than on a quiet one\n"
+    return round(load, 2), said
+
+
+def _report(
+    folders: Sequence[Path], name: str, dims: Dims, runs: Sequence[str], file: Path, trace: Path | None, as_json: bool
+) -> int:
     """Measures each model and writes the file for us."""
     from aitc.build.output import replace_json, require_json_place
     from aitc.field_report import field_report, line, model_report
-    from aitc.profile import profile_of
+    from aitc.profile import chrome_trace, profile_of
 
     require_json_place(file, REPORT_KEYS)
+    if trace is not None:
+        require_json_place(trace, TRACE_KEYS)
     models = []
     for folder in folders:
         about, answer = _run(folder, name, dims, [*runs, "--profile"], strict=False)
-        models.append(model_report(about, answer, profile_of(answer, about)))
+        found = profile_of(answer, about)
+        models.append(model_report(about, answer, found))
+        if trace is not None:
+            replace_json(trace, chrome_trace(found), TRACE_KEYS)
         if not as_json:
             print(line(models[-1]), flush=True)
     content = field_report(models)

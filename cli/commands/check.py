@@ -23,7 +23,8 @@ from ..render import Display, defect, diagnostic_json, print_diagnostics
 @flags.talk
 def command(models: tuple[Path, ...], as_json: bool, verbose: bool, quiet: bool, **given: Any) -> int:
     """Say whether each of MODELS can be compiled, and if not, list all its problems. Runs the stages up to emit; needs
-    no compiler. With each answer comes what ONNX's node tests said of its operators on the target, and known gaps.
+    no compiler. With each answer comes what ONNX's node tests said of its operators on the target, and the known gaps
+    that may concern it.
 
     The exit code is that of the first model that cannot be.
     """
@@ -53,7 +54,7 @@ def command(models: tuple[Path, ...], as_json: bool, verbose: bool, quiet: bool,
             continue
         assert result.plan is not None
         targets = [t.name for t in result.targets]
-        launches, known = len(result.plan.launches), operators_of(model, targets[0])
+        launches, known = len(result.plan.launches), operators_of(model, targets[0], compiles=True)
         answers.append(
             {"model": str(model), "ok": True, "exit": 0, "targets": targets, "launches": launches, "operators": known}
         )

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 @flags.timeout_flag
 @click.option("--bisect", is_flag=True, help="On a mismatch name the first ONNX node whose value differs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs for verification.")
+@click.option("--dry-run", is_flag=True, help="Say what would be built, and write nothing: --stop-after emit.")
 @click.option(
     "--stop-after",
     type=click.Choice(flags.STAGES),
@@ -78,6 +79,8 @@ def command(
 
     if require_verify and no_verify:
         raise click.UsageError("--require-verify and --no-verify exclude each other")
+    if given.pop("dry_run"):
+        given["stop_after"] = flags.STAGES[min(flags.STAGES.index("emit"), flags.STAGES.index(given["stop_after"]))]
     settings = Settings.read()
     how = "require" if require_verify else "skip" if no_verify else "auto"
     given["jobs"] = given["jobs"] or settings.job_count
@@ -122,7 +125,12 @@ def lines(result: Result) -> list[str]:
     """The result on stdout: where the files are, and how the check went."""
     report = result.report
     if not report:
-        return [f"{result.name}: stopped after {list(result.seconds)[-1]}"]
+        stopped = [f"{result.name}: stopped after {list(result.seconds)[-1]}"]
+        if result.plan is None or result.sources is None:
+            return stopped
+        plan = result.plan
+        made = f"{len(plan.launches)} launches, {len(plan.kernels)} kernel files, {plan.weights_bytes} bytes of weights"
+        return [*stopped, f"{', '.join(plan.targets)}, precision {plan.precision}: {made}"]
     files = ", ".join([*report["files"], f"{report['name']}.json", "src/"])
     launches, kernels = len(report["launches"]), report["kernels"]["files"]
     types = Counter(node["dtype"] for node in report["nodes"])

@@ -56,7 +56,7 @@ def command(
     if (resources or why) and stage != "schedule":
         raise click.UsageError(f"--{'why' if why else 'resources'} goes with --stage schedule")
     if resources and not choose_targets(given["targets"])[0].gpu:
-        raise click.UsageError("--resources is about GPU kernels: say for which --target")
+        raise click.UsageError("--resources is about GPU kernels, and this is for cpu: name a GPU, for example -t h200")
     tuning = given["tuning"] or Settings.read().tuning
     options = Options(stop_after="build" if resources else stage, **{**given, "tuning": Path(tuning) if tuning else None})
     with Display(quiet or not verbose, verbose) as display:

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 @flags.model_flags
 @flags.compiler_flags
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Of measuring, after the build."
+    "--seconds",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    help="Of measuring. The build of all candidates comes before it; how long that takes is said first.",
 )
 @click.option(
     "--candidates",

@@ -270,6 +270,54 @@ def test_stop_after_leaves_the_output_alone(aitc: Aitc, small: Path, tmp_path: P
     assert not (tmp_path / "d" / "08-build.log").exists()
 
 
+def test_dry_run(aitc: Aitc, small: Path, tmp_path: Path) -> None:
+    done = aitc("compile", small, "-t", "cpu", "--dry-run", "--fp16")
+    assert done.code == 0 and "stopped after emit" in done.out and "precision fp16: 2 launches, 2 kernel files" in done.out
+    assert not (tmp_path / "out").exists()
+    assert "stopped after fuse" in aitc("compile", small, "-t", "cpu", "--dry-run", "--stop-after", "fuse").out
+
+
+def test_a_dump_builds_the_same_library_by_hand(aitc: Aitc, small: Path, tmp_path: Path) -> None:
+    done = aitc("compile", small, "-t", "cpu", "--dump", "d", "-o", "o")
+    assert done.code == 0, done.err
+    assert (tmp_path / "d" / "07-emit" / "weights.bin").read_bytes() == (tmp_path / "o" / "src" / "weights.bin").read_bytes()
+
+
+def test_a_profile_names_onnx_nodes(aitc: Aitc, small: Path, tmp_path: Path) -> None:
+    assert aitc("compile", small, "-t", "cpu", "-o", "o").code == 0
+    said = subprocess.run([tmp_path / "o" / "small", "--profile", "--iters", "2"], capture_output=True, text=True, check=True).stdout
+    assert "MatMul product, Add sum, Relu clamp" in said
+    said = subprocess.run([tmp_path / "o" / "small", "--profile", "--json", "--iters", "2"], capture_output=True, text=True, check=True).stdout
+    assert json.loads(said)["launches"][0]["nodes"] == "MatMul product, Add sum, Relu clamp"
+    done = aitc("bench", "o", "--iters", "2", "--report", "r.json", "--trace", "t.json")
+    assert done.code == 0 and (tmp_path / "r.json").is_file(), done.err
+    assert any(e.get("ph") == "X" for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"])
+
+
+def test_a_name_that_cannot_be(aitc: Aitc, small: Path) -> None:
+    done = aitc("compile", small, "-t", "cpu", "--name", "m")
+    assert done.code == Exit.USAGE and "libm.so" in done.err and "--name m_model" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("aitc co", "compile"), ("aitc compile --prec", "--precision"), ("aitc compile -t h2", "h200"), ("aitc compile --precision f", "fp16")],
+)
+def test_shell_completion(aitc: Aitc, words: str, offered: str) -> None:
+    last = str(len(words.split()) - 1)
+    for shell in ("bash", "zsh"):
+        done = aitc(env={"_AITC_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": last})
+        assert done.code == 0 and offered in done.out, done.err
+    assert "complete" in aitc(env={"_AITC_COMPLETE": "bash_source"}).out
+
+
+def test_check_lists_no_gap_that_the_model_has_not(aitc: Aitc, tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["": 20]> main (float[N] x) => (float[N] y) { y = Cast<to=1>(x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "cast.onnx")
+    done = aitc("check", "cast.onnx", "-t", "cpu")
+    assert done.code == 0 and "known gap" not in done.out  # strings are one, and there are none here
+
+
 def test_without_verification(aitc: Aitc, small: Path) -> None:
     done = aitc("compile", small, "-t", "cpu", "--no-verify")
     assert done.code == 0 and "verification not run: not asked for" in done.out

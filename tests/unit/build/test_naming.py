@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aitc.build.naming import TAKEN, library_name
+from aitc.build.naming import TAKEN, given_name, library_name
+from aitc.errors import AitcError, Exit
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,28 @@ def test_every_name_is_an_identifier_that_is_free() -> None:
     for text in TAKEN:
         assert library_name(text).isidentifier() and library_name(text) not in TAKEN
         assert library_name(library_name(text)) == library_name(text)
+
+
+@pytest.mark.parametrize("name", ["resnet", "ResNet", "v2_net"])
+def test_a_given_name_is_taken_as_it_is(name: str) -> None:
+    assert given_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "instead"),
+    [
+        ("m", "-lm", "m_model"),
+        ("string", "system's headers", "string_model"),
+        ("a-b", "letters, digits", "a_b"),
+        ("5", "a letter first", "n5"),
+        ("größe", "letters, digits", "grobe"),
+    ],
+)
+def test_a_given_name_that_cannot_be_is_refused(name: str, why: str, instead: str) -> None:
+    with pytest.raises(AitcError) as caught:
+        given_name(name)
+    (problem,) = caught.value.diagnostics
+    assert caught.value.exit_code is Exit.USAGE and why in problem.message
+    assert problem.help == f"for example --name {library_name(name)}" and library_name(name).isidentifier()
+    if name.isascii():
+        assert library_name(name) == instead

@@ -170,7 +170,7 @@ inline std::vector<std::string> file_names(const aitc_model& model) {
 
 class Command {
  public:
-  Command(const aitc_model& model, const Options& options) : model_(model), options_(options) {}
+  Command(const aitc_model& model, const char* const* nodes, const Options& options) : model_(model), nodes_(nodes), options_(options) {}
   ~Command() {
     if (instance_) model_.destroy(instance_);
   }
@@ -327,7 +327,7 @@ class Command {
     printf("latency of %zu runs, ms: p50 %.4f  p90 %.4f  p99 %.4f  mean %.4f  min %.4f  max %.4f\n", seconds_.size(),
            percentile(50), percentile(90), percentile(99), mean(), seconds_.front() * 1e3, seconds_.back() * 1e3);
     if (!options_.profile) return;
-    for (size_t i : by_time()) printf("%10.2f us  %s\n", launches_[i] * 1e6, model_.launches[i]);
+    for (size_t i : by_time()) printf("%10.2f us  %s  %s\n", launches_[i] * 1e6, model_.launches[i], nodes_[i]);
   }
 
   void print_json() const {
@@ -351,8 +351,8 @@ class Command {
     if (options_.profile) {
       text += ", \"launches\": [";
       for (size_t i = 0; i < launches_.size(); ++i)
-        text += format("%s{\"name\": %s, \"us\": %.3f, \"min_us\": %.3f}", i ? ", " : "",
-                       json_string(model_.launches[i]).c_str(), launches_[i] * 1e6, least_[i] * 1e6);
+        text += format("%s{\"name\": %s, \"us\": %.3f, \"min_us\": %.3f, \"nodes\": %s}", i ? ", " : "",
+                       json_string(model_.launches[i]).c_str(), launches_[i] * 1e6, least_[i] * 1e6, json_string(nodes_[i]).c_str());
       text += "], \"timeline\": [";  // of the run that took the median time
       for (size_t i = 0; i < timeline_.size(); ++i)
         text += format("%s{\"launch\": %d, \"begin_us\": %.3f, \"end_us\": %.3f}", i ? ", " : "", timeline_[i].launch,
@@ -370,6 +370,7 @@ class Command {
   }
 
   const aitc_model& model_;
+  const char* const* const nodes_;  // what each launch stands for
   const Options& options_;
   aitc_instance* instance_ = nullptr;
   std::vector<Array> inputs_, outputs_;
@@ -390,13 +391,14 @@ inline int exit_code(aitc_status status) {
   }
 }
 
-inline int command(const aitc_model* model, int argc, char** argv) {
+// The whole program; `nodes`: of each launch the ONNX nodes that it stands for.
+inline int command(const aitc_model* model, const char* const* nodes, int argc, char** argv) {
   try {
     if (model->abi_version != AITC_ABI_VERSION)
       throw Error(AITC_INTERNAL,
                   format("the library has ABI version %u, this program %d", model->abi_version, AITC_ABI_VERSION));
     const Options options = parse_options(*model, argc, argv);
-    Command(*model, options).run();
+    Command(*model, nodes, options).run();
     if (fflush(stdout) != 0) throw Error(AITC_FILE_ERROR, "cannot write to standard output");
     return exit_ok;
   } catch (const Error& e) {
