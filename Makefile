@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+ISA ?= avx2
 REPLAY_BASE ?= HEAD~1
 REPLAY ?=
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-rest test-all quick fuzz replay golden operators node-tests lint bench bench-gpu export clean
+.PHONY: help install demo test test-rest test-isa test-all quick fuzz replay golden operators node-tests lint bench bench-gpu export clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of:"
@@ -30,7 +31,11 @@ test: $(BIN)/.installed ## the tests of a change: every kind of test, in minutes
 	$(PYTEST) -m "not full" tests
 
 test-rest: $(BIN)/.installed ## what `make test` leaves out: more sizes, configurations, models and targets of each kind
-	$(PYTEST) -m full tests
+	AITC_TEST_FULL=1 $(PYTEST) -m full tests
+
+test-isa: $(BIN)/.installed ## the tests of cpu code (conformance, kernels, models) with another instruction set than the machine's widest: ISA (avx2)
+	AITC_TEST_ISA=$(ISA) $(PYTEST) tests/conformance/test_cpu.py tests/conformance/test_cases.py tests/kernels/cpu tests/models/test_tiny_on_cpu.py \
+	  tests/models/test_runtime.py tests/models/test_data_decides.py
 
 test-all: test test-rest ## all tests that this machine can run
 

@@ -41,6 +41,7 @@ from aitc.schedule.schedule import PlanOptions, schedule
 from aitc.schedule.table import load_table
 from aitc.schedule.why import Fusions
 from aitc.settings import Settings
+from aitc.targets.isa import ISAS
 from aitc.targets.machine import can_run, default_target
 from aitc.targets.target import Target, find_target
 from aitc.verify.bisect import Steps, first_difference
@@ -51,7 +52,6 @@ from aitc.verify.ranges import measured_ranges
 from aitc.verify.reference import load_oracle
 from aitc.verify.run import Subject, Verification, run_binary, verify
 
-ISAS = ("avx2", "avx512", "native")
 STAGES = ("import", "simplify", "fuse", "layout", "schedule", "plan", "emit", "build", "verify")
 
 

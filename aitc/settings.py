@@ -36,7 +36,10 @@ class Settings:
     cmake: str = _setting("", "AITC_CMAKE", "CMake; default: PATH, then the wheel that aitc depends on")
     ninja: str = _setting("", "AITC_NINJA", "Ninja; default: PATH, then the wheel that aitc depends on")
     isa: str = _setting(
-        "", "AITC_ISA", "default of --isa: instruction sets of cpu code, comma-separated; without it avx2,avx512"
+        "",
+        "AITC_ISA",
+        "instruction sets of cpu code, comma-separated: what compile builds without --isa (unset: avx2,avx512), and what a library may "
+        "take when it is loaded (unset: the widest that it holds and the processor runs)",
     )
     tuning: str = _setting(
         "", "AITC_TUNING", "default of --tuning: measured configurations that win over the shipped ones; none: the machine model alone"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from frames import faults
 
 import aitc
 from aitc import pipeline
@@ -27,7 +28,7 @@ def session(model: str | bytes) -> onnxruntime.InferenceSession:
 def compile_for_cpu(
     model: Path | bytes, folder: Path, shapes: Mapping[str, Sequence[int | str]] | None = None, **options: object
 ) -> pipeline.Result:
-    """The compile's result; the test fails with the diagnostic when it could not compile or did not verify."""
+    """The compile's result; the test fails with the diagnostic when it could not compile or did not verify, or where its code may fault."""
     chosen = pipeline.Options(
         targets=("cpu",),
         output=folder,
@@ -40,6 +41,7 @@ def compile_for_cpu(
         pytest.fail(f"does not compile:\n{error}", pytrace=False)
     assert result.verification is not None
     assert result.verification.ok, result.verification
+    assert result.output is not None and not faults(result.output / f"lib{result.name}.so")
     return result
 
 

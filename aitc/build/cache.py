@@ -3,7 +3,8 @@
 Run as a script it is a compiler launcher: ``python -I -S cache.py g++ ... -o x.o x.cpp`` runs the compiler, or copies the object that
 an equal call made before, and says what that said (warnings, ptxas's figures). Equal: the same compiler identity
 (AITC_CACHE_TOOLCHAIN), the same flags, the same text of the source and of every header that it includes in quotes. Entries are written
-beside their place and renamed, so that readers never see half a file.
+beside their place and renamed, so that readers never see half a file. Code for the machine's own instruction set
+(``-march=native``) is equal where AITC_CACHE_PROCESSOR is, too: a cache may be shared by machines.
 Settings: AITC_CACHE_DIR (default ~/.cache/aitc; empty: no cache), AITC_CACHE_BYTES (default 4 GiB).
 
 Only what the standard library loads in a few milliseconds is imported here: this file starts once for every object.
@@ -148,7 +149,8 @@ def call_key(command: list[str], toolchain: str) -> str | None:
     except OSError:
         return None
     digest = hashlib.sha256()
-    for part in [toolchain, os.path.basename(command[0]), os.path.basename(source), *flags]:
+    native = [os.environ.get("AITC_CACHE_PROCESSOR", "")] if {"-march=native", "-mcpu=native"} & set(flags) else []
+    for part in [toolchain, os.path.basename(command[0]), os.path.basename(source), *flags, *native]:
         digest.update(part.encode() + b"\0")
     for text in seen.values():  # in the order of inclusion
         digest.update(hashlib.sha256(text).digest())

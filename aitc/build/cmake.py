@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -28,6 +29,7 @@ from aitc.build.weights import append_weights, write_weights
 from aitc.emit.project import SUFFIX
 from aitc.errors import AitcError, Diagnostic, Exit, Loc
 from aitc.schedule.plan import Plan
+from aitc.targets.machine import processor
 
 Progress = Callable[[int, int, str], None]  # objects done, objects in all, what was finished last
 JOB_BYTES = {"cpu": 500 << 20, "cuda": 700 << 20, "hip": 700 << 20}  # memory that one compiler may take
@@ -152,6 +154,8 @@ def resources_of(plan: Plan, tree: Path, log: str) -> tuple[Resources, ...]:
 def _project_key(files: Mapping[str, str], toolchain: Toolchain, options: BuildOptions) -> str:
     figures = ",".join(f.name for f in fields(Resources))  # are kept, too
     digest = hashlib.sha256(f"{toolchain.identity} {toolchain.cmake.version} {options.isas} {options.device_flags} {figures}".encode())
+    if "native" in options.isas or platform.machine() not in ("x86_64", "AMD64"):
+        digest.update(processor().encode())
     for path, text in sorted(files.items()):
         digest.update(f"{path}\0{len(text)}\0{text}".encode())
     return digest.hexdigest()
@@ -214,6 +218,7 @@ def _configure_and_make(
         "NINJA_STATUS": "[%f/%t] ",
         "AITC_CACHE_DIR": folder,
         "AITC_CACHE_TOOLCHAIN": toolchain.identity,
+        "AITC_CACHE_PROCESSOR": hashlib.sha256(processor().encode()).hexdigest(),
         "AITC_CACHE_LOG": str(tree / "cache.log"),
     }
     configure = [

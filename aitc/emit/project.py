@@ -12,6 +12,7 @@ from aitc.emit.render import c_string, comment, read_template_file, render, temp
 from aitc.emit.steps import StepWriter
 from aitc.schedule.dims import typical_sizes
 from aitc.schedule.plan import KernelSource, Launch, Plan
+from aitc.targets.isa import X86
 from aitc.targets.target import Target, find_target
 
 SUFFIX = {"cpu": "cpp", "cuda": "cu", "hip": "hip"}
@@ -43,6 +44,7 @@ class ProjectContext:
     output_rank_total: int
     headers: tuple[str, ...]
     functions: tuple[str, ...]
+    isas: tuple[tuple[str, str], ...]  # of x86-64, with the flags of each
     gencode: tuple[str, ...]
     image_suffix: str
     statistics: tuple[str, ...]
@@ -156,6 +158,7 @@ def _context(plan: Plan) -> ProjectContext:
         output_rank_total=sum(len(p.shape) for p in plan.outputs),
         headers=HEADERS[plan.api],
         functions=FUNCTIONS,
+        isas=tuple((isa, " ".join(flags)) for isa, flags in X86.items()),
         gencode=architectures(plan.api, [find_target(t) for t in plan.targets]),
         image_suffix=IMAGE_SUFFIX[plan.api],
         statistics=tuple(textwrap.wrap(", ".join(f"{k}: {v}" for k, v in plan.statistics), WIDTH)),

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from aitc.targets.isa import X86, needs
 from aitc.targets.target import Target, all_targets
+
+CPUINFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +39,25 @@ def default_target() -> str:
 
 def cpu_isa() -> str:
     """The instruction set that a library with all of them takes on this processor: avx512, avx2 or native."""
+    flags = set(_cpuinfo().get("flags", "").split())
+    return next((isa for isa in reversed(X86) if needs(isa) <= flags), "native")
+
+
+def processor() -> str:
+    """What ``-march=native`` and ``-mcpu=native`` depend on, beside the compiler: equal texts, equal code."""
+    said = _cpuinfo()
+    words = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU architecture", "CPU part", "Features")
+    return "\n".join(f"{word}: {said[word]}" for word in words if word in said)
+
+
+def _cpuinfo() -> dict[str, str]:
+    """What /proc/cpuinfo says of the first processor; empty where there is no such file."""
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        text = CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return "native"
-    flags = set(next((line.partition(":")[2].split() for line in text.splitlines() if line.startswith("flags")), []))
-    if not {"avx2", "fma", "bmi2"} <= flags:
-        return "native"
-    return "avx512" if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags else "avx2"
+        return {}
+    lines = (line.partition(":") for line in text.strip().partition("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
 
 
 def can_run(targets: Sequence[Target]) -> bool:

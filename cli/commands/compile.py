@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 
 from aitc.errors import Diagnostic, Exit
 from aitc.settings import Settings
+from aitc.targets.isa import ISAS
 
 from .. import options as flags
 from ..render import Display, diagnostic_json, print_diagnostics
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     "--isa",
     "isas",
     multiple=True,
-    type=click.Choice(("avx2", "avx512", "native")),
+    type=click.Choice(ISAS),
     help="Instruction sets of cpu code. Default: avx2 and avx512, chosen at load.",
 )
 @flags.compiler_flags
@@ -84,6 +86,8 @@ def command(
     settings = Settings.read()
     how = "require" if require_verify else "skip" if no_verify else "auto"
     given["jobs"] = given["jobs"] or settings.job_count
+    if given["isas"]:  # a flag wins over the environment, also where the finished library reads that
+        os.environ["AITC_ISA"] = ",".join(given["isas"])
     for name in ("dump", "tuning"):
         given[name] = given[name] or (Path(getattr(settings, name)) if getattr(settings, name) else None)
     load_all(verifying=not no_verify)

@@ -16,6 +16,7 @@ import onnx.helper as oh
 import onnx.numpy_helper as nh
 import onnx.parser
 import pytest
+from product import isa_of_tests
 
 from aitc.errors import Exit
 from tests.cli.support import Aitc, environment, small_model
@@ -163,7 +164,7 @@ def test_why(aitc: Aitc, small: Path) -> None:
 
 
 def test_tune(aitc: Aitc, built: Path, tmp_path: Path) -> None:
-    cache = {"AITC_CACHE_DIR": str(tmp_path / "cache"), "AITC_ISA": "native"}
+    cache = {"AITC_CACHE_DIR": str(tmp_path / "cache"), "AITC_ISA": isa_of_tests()}
     flags = ("-t", "cpu", "--dim", "batch=2", "--seconds", "0", "--candidates", "2")
     done = aitc("tune", built / "small.onnx", *flags, "--json", env=cache)
     answer = json.loads(done.out)
@@ -438,7 +439,7 @@ def test_an_interrupted_tuning_keeps_what_it_measured(tmp_path: Path) -> None:
     graph = oh.make_graph([oh.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])
     onnx.save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     command = [sys.executable, "-m", "aitc_cli", "tune", "m.onnx", "-t", "cpu", "--seconds", "120", "--table", "t.json", "-v"]
-    env = environment(tmp_path, AITC_CACHE_DIR=str(tmp_path / "cache"), AITC_ISA="native")
+    env = environment(tmp_path, AITC_CACHE_DIR=str(tmp_path / "cache"), AITC_ISA=isa_of_tests())
     process = subprocess.Popen(
         command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

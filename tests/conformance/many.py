@@ -1,6 +1,7 @@
 """Many compiled models in one library: the kernels and the host code that aitc emits, in two translation units.
 
-CMake, several instruction sets and a library for each model are left out; equal kernels of different models are compiled once.
+They are compiled as a user's are (see product.py). CMake, several instruction sets and a library for each model are left out; equal
+kernels of different models are compiled once. Host code, the longest to compile, is optimised where AITC_TEST_FULL=1 asks for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from functools import cache
 from pathlib import Path
 
 import onnx
+import product
+from product import isa_of_tests
 
 from aitc.build import cache as object_cache
 from aitc.build.weights import write_weights
@@ -31,10 +34,6 @@ from aitc.schedule.schedule import PlanOptions, identity, schedule
 from aitc.targets.target import find_target
 from aitc.verify.ranges import measured_ranges
 
-FLAGS = (
-    "-std=c++17", "-O1", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
-    "-fPIC", "-Wno-psabi", "-DAITC_ISA=native", "-DAITC_WITH_native",
-)  # fmt: skip
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">].*$', re.MULTILINE)
 
 
@@ -82,18 +81,32 @@ def shared_kernels(plans: Sequence[Plan]) -> tuple[list[Plan], list[tuple[str, s
     return renamed, texts
 
 
-def kernel_unit(texts: Sequence[tuple[str, str]]) -> str:
+TABLE = """
+#include "aitc/cpu/requirements.h"
+struct Kernels {};
+extern const Kernels AITC_ENTRY(kernels);
+const Kernels AITC_ENTRY(kernels){};
+extern const char* const* const AITC_ENTRY(needs);
+const char* const* const AITC_ENTRY(needs) = needs;
+"""
+"""What table.cpp says of an instruction set; the kernels of each model are listed beside its host code."""
+
+
+def kernel_unit(texts: Sequence[tuple[str, str]], table: str = "") -> str:
     """All kernels in one file: their headers first, each in a namespace of its own."""
     headers = dict.fromkeys(h for _, text in texts for h in INCLUDE.findall(text))
     parts = [f'#include "{h}"' for h in headers]
     parts += [f"namespace in_{name} {{\n{INCLUDE.sub('', text)}\n}}" for name, text in texts]
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, table]) + "\n"
 
 
-def host_unit(plans: Sequence[Plan]) -> str:
-    """The host code of all models, each in a namespace of its own, and a function that chooses the one to load."""
+def host_unit(plans: Sequence[Plan], isa: str) -> str:
+    """The host code of all models, each in a namespace of its own, and a function that chooses the one to load.
+
+    As in a library of one, a model can be created where the processor has what code for ``isa`` needs, and AITC_ISA allows it.
+    """
     parts = ['#include "aitc/host/device_cpu.h"', '#include "aitc/host/instance.h"', '#include "aitc/host/thread_pool.h"']
-    parts += ["struct Kernels {};", "const Kernels kernels_native{};"]
+    parts += ["struct Kernels {};"]
     for plan in plans:
         files = emit(plan)
         table = re.sub(r"^#.*$", "", files["kernels.h"], flags=re.MULTILINE)
@@ -101,8 +114,8 @@ def host_unit(plans: Sequence[Plan]) -> str:
         assert declared is not None
         model = INCLUDE.sub("", files["model.cpp"]).replace("choose_kernels()", "own_kernels")
         model = "\n".join(line for line in model.split("\n") if "aitc_model_v1" not in line)
-        functions = re.sub(r"ENTRY.(k[0-9]+).", r"\1_native", declared[0])
-        values = ", ".join(f"{k.entry}_native" for k in plan.kernels)
+        functions = re.sub(r"ENTRY.(k[0-9]+).", rf"\1_{isa}", declared[0])
+        values = ", ".join(f"{k.entry}_{isa}" for k in plan.kernels)
         parts.append(
             f"namespace of_{plan.name} {{\nusing {plan.name}_instance = aitc_instance;\n{table}\n"
             f"{functions}\nconst Kernels own_kernels{{{values}}};\n{model}\n}}"
@@ -114,26 +127,32 @@ def host_unit(plans: Sequence[Plan]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def build_many(plans: Sequence[Plan], folder: Path, compiler: str = "g++") -> Path:
+def build_many(plans: Sequence[Plan], folder: Path, compiler: str = "g++", isa: str = "", more: Sequence[str] = ()) -> Path:
     """A library with all ``plans`` (their names differ), and the weights of each beside it as NAME.weights.
 
-    Raises RuntimeError with what the compiler said.
+    ``isa``: the instruction set, that of the tests if empty; ``more`` flags for everything. Raises RuntimeError with what the compiler
+    said.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    isa = isa or isa_of_tests()
+    calls = product.calls(isa, compiler)
     renamed, texts = shared_kernels(plans)
-    units: Mapping[str, str] = {"kernels": kernel_unit(texts), "host": host_unit(renamed)}
+    fast = () if os.environ.get("AITC_TEST_FULL") else ("-O0",)
+    units = (
+        ("kernels", kernel_unit(texts, TABLE), calls.kernel, ()),
+        ("host", host_unit(renamed, isa), calls.host, fast),
+    )
     objects = []
-    for stem, text in units.items():
+    for stem, text, flags, last in units:
         source = folder / f"{stem}.cpp"
         source.write_text(text, encoding="utf-8")
         objects.append(str(folder / f"{stem}.o"))
-        flags = [*FLAGS, *(("-O0",) if stem == "host" else ())]
-        _call([compiler, *flags, "-I", str(template_root() / "include"), "-c", str(source), "-o", objects[-1]])
+        _call([compiler, *flags, *last, *more, "-I", str(template_root() / "include"), "-c", str(source), "-o", objects[-1]])
     for plan in plans:
         if plan.weights_bytes:
             write_weights(plan, folder / f"{plan.name}.weights")
     library = folder / "libmany.so"
-    _call([compiler, "-shared", *objects, "-o", str(library), "-pthread", "-ldl"])
+    _call([compiler, "-shared", *more, *objects, "-o", str(library), "-pthread", "-ldl"])
     return library
 
 

@@ -15,6 +15,7 @@ from conformance.coverage import selection
 from conformance.many import build_many, plan_of
 from conformance.node_tests import cases, node_names
 from conformance.run_many import run_many
+from frames import faults
 
 from aitc.errors import AitcError
 
@@ -57,7 +58,9 @@ def test_nodes(chunk: list[str], tmp_path: Path) -> None:
             problems.append(f"{name} is compiled now: it must leave the list")
         plans.append(plan)
         planned.append(name)
-    results = run_many(build_many(plans, tmp_path), [cases()[name] for name in planned])
+    library = build_many(plans, tmp_path)
+    problems += [str(fault) for fault in faults(library)]
+    results = run_many(library, [cases()[name] for name in planned])
     for name, wrong in results.items():
         if wrong is None and name in WRONG:
             problems.append(f"{name} passes now: it must leave the list")

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from onnx import helper, numpy_helper
+from product import isa_of_tests
 
 from aitc.schedule.table import read_table
 from aitc.tune import Problem
@@ -38,7 +39,7 @@ def test_the_cost_model_stays_near_what_an_h200_measured() -> None:
 
 def test_a_file_is_scored_and_its_table_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AITC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("AITC_ISA", "native")
+    monkeypatch.setenv("AITC_ISA", isa_of_tests())
     w = numpy_helper.from_array(np.ones((32, 32), np.float32), "w")
     x, y = (helper.make_tensor_value_info(name, 1, [4, 32]) for name in "xy")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])

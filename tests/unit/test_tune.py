@@ -10,6 +10,7 @@ import onnx
 import onnx.helper as oh
 import onnx.numpy_helper as nh
 import pytest
+from product import isa_of_tests
 
 from aitc import runtime
 from aitc.errors import AitcError, Exit
@@ -20,7 +21,7 @@ from aitc.schedule.table import Entry, merge_into, read_table
 from aitc.targets.machine import devices
 from aitc.tune import Problem, TuneOptions, _Slot, promote, tune
 
-OPTIONS = Options(targets=("cpu",), isas=("native",), verify="skip")
+OPTIONS = Options(targets=("cpu",), isas=(isa_of_tests(),), verify="skip")
 
 
 def model(path: Path, layers: int = 2) -> Path:
@@ -79,7 +80,7 @@ def test_all_candidates_compute_the_same(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def compiled(folder: Path) -> Path:
-    compile(folder / "m.onnx", Options(targets=("cpu",), isas=("native",), verify="skip", output=folder / "out"))
+    compile(folder / "m.onnx", Options(targets=("cpu",), isas=(isa_of_tests(),), verify="skip", output=folder / "out"))
     return folder / "out"
 
 

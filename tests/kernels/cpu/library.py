@@ -18,33 +18,34 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import product
 from once import alone
 
+from aitc.targets.isa import X86
+from aitc.targets.machine import cpu_isa
+
 INCLUDE = Path(__file__).parents[3] / "codegen_templates" / "include"
-COMMON = (
-    "-std=c++17 -O3 -fPIC -fvisibility=hidden -fopenmp-simd -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -Werror"
-    " -shared -pthread"
-).split()
-FLAGS = {
-    "avx2": "-DAITC_ISA=avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2",
-    "avx512": "-DAITC_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi -mbmi2 -mprefer-vector-width=512",
-    "native": "-DAITC_ISA=native -march=native",
-    "baseline": "-DAITC_ISA=baseline",
-}
-"""Flags of each instruction set, as cpu/cpu.h documents them; `baseline` is what every processor of the architecture has."""
+STRICT = ("-Wall", "-Wextra", "-Werror", "-shared", "-pthread")
 
 HAVE_COMPILER = shutil.which("g++") is not None
 
 
 def instruction_sets() -> tuple[str, ...]:
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return ("native",)
-    info = Path("/proc/cpuinfo")
-    words = set(info.read_text().split()) if info.exists() else set()
-    sets = ["avx2"] if {"avx2", "fma", "f16c"} <= words else ["baseline"]
-    if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= words:
-        sets.append("avx512")
-    return tuple(sets)
+    """Those that this machine runs, or the one of AITC_TEST_ISA; `baseline` is what every processor of the architecture has."""
+    if os.environ.get("AITC_TEST_ISA"):
+        return (os.environ["AITC_TEST_ISA"],)
+    widest = cpu_isa()
+    if widest == "native":
+        return ("baseline",) if platform.machine() in ("x86_64", "AMD64") else ("native",)
+    return tuple(X86)[: tuple(X86).index(widest) + 1]
+
+
+def flags(isa: str) -> list[str]:
+    """What kernels are compiled with, and every warning besides."""
+    if isa != "baseline":
+        return [*product.calls(isa).kernel, *STRICT]
+    own = {"-march=native": "", "-DAITC_ISA=native": "-DAITC_ISA=baseline"}
+    return [word for flag in product.calls("native").kernel if (word := own.get(flag, flag))] + [*STRICT]
 
 
 ISAS = instruction_sets()
@@ -66,7 +67,7 @@ def _compile(source: str, isa: str) -> ctypes.CDLL | str:
     Libraries stay in the temporary directory, named by all that they are made of, for the next run and for pytest's other workers.
     """
     text = source + '\n#include "aitc/host/thread_pool.h"\n'
-    command = ["g++", *COMMON, *FLAGS[isa].split(), f"-I{INCLUDE}"]
+    command = ["g++", *flags(isa), f"-I{INCLUDE}"]
     key = hashlib.sha256(" ".join([*command, text]).encode() + _headers()).hexdigest()[:24]
     directory = Path(tempfile.gettempdir()) / f"aitc-cpu-headers-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)

@@ -52,6 +52,15 @@ def test_what_changes_the_key(tree: Path) -> None:
     assert key(tree) != second
 
 
+def test_code_for_the_own_processor_is_another_machines_for_no_one(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {}
+    for processor in ("one", "other"):
+        monkeypatch.setenv("AITC_CACHE_PROCESSOR", processor)
+        keys[processor] = [key(tree, "-march=native"), key(tree, "-mcpu=native"), key(tree, "-mavx2")]
+    one, other = keys["one"], keys["other"]
+    assert one[0] != other[0] and one[1] != other[1] and one[2] == other[2]
+
+
 @pytest.mark.parametrize(
     "command",
     [

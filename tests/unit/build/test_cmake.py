@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hand_plans import broken, scale_then_shift
+from product import isa_of_tests
 
 from aitc.build.cmake import BuildOptions, build, build_error, default_jobs, full_disk
 from aitc.build.output import staged
@@ -18,7 +19,7 @@ from aitc.build.toolchain import Toolchain, find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Exit
 
-NATIVE = BuildOptions(isas=("native",))
+ONE_SET = BuildOptions(isas=(isa_of_tests(),))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_a_plan_becomes_a_library_a_program_a_header_and_sources(tmp_path: Path,
     plan = scale_then_shift()
     seen: list[tuple[int, int, str]] = []
     with staged(tmp_path / "out") as stage:
-        result = build(plan, emit(plan), stage, toolchain, NATIVE, progress=lambda *a: seen.append(a))
+        result = build(plan, emit(plan), stage, toolchain, ONE_SET, progress=lambda *a: seen.append(a))
     assert sorted(e.name for e in (tmp_path / "out").iterdir()) == ["hand", "hand.h", "libhand.so", "src"]
     assert (result.compiled, result.cached) == (6, 0)
     assert [s[0] for s in seen] == list(range(1, seen[-1][1] + 1))
@@ -46,7 +47,7 @@ def test_the_second_time_nothing_is_compiled(tmp_path: Path, toolchain: Toolchai
     plan = scale_then_shift()
     for out in ("a", "b"):
         (tmp_path / out).mkdir()
-        result = build(plan, emit(plan), tmp_path / out, toolchain, NATIVE)
+        result = build(plan, emit(plan), tmp_path / out, toolchain, ONE_SET)
     assert result.compiled == 0 and result.seconds < 10
     for name in ("libhand.so", "hand"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
@@ -56,18 +57,18 @@ def test_another_model_shares_equal_kernels(tmp_path: Path, toolchain: Toolchain
     for name in ("one", "two"):
         plan = scale_then_shift(name)
         (tmp_path / name).mkdir()
-        result = build(plan, emit(plan), tmp_path / name, toolchain, NATIVE)
+        result = build(plan, emit(plan), tmp_path / name, toolchain, ONE_SET)
     assert (result.compiled, result.cached) == (3, 3)  # the model's own files, and the kernels
 
 
 def test_by_hand_the_same_library(tmp_path: Path, toolchain: Toolchain) -> None:
     plan = scale_then_shift()
     (tmp_path / "out").mkdir()
-    result = build(plan, emit(plan), tmp_path / "out", toolchain, NATIVE)
+    result = build(plan, emit(plan), tmp_path / "out", toolchain, ONE_SET)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     tree = tmp_path / "by" / "hand"
     subprocess.run(
-        [toolchain.cmake.path, "-S", result.sources, "-B", tree, "-G", "Ninja", "-DAITC_ISAS=native"],
+        [toolchain.cmake.path, "-S", result.sources, "-B", tree, "-G", "Ninja", f"-DAITC_ISAS={isa_of_tests()}"],
         check=True,
         capture_output=True,
         env=environment,
@@ -80,7 +81,7 @@ def test_by_hand_the_same_library(tmp_path: Path, toolchain: Toolchain) -> None:
 def test_a_kernel_that_does_not_compile_names_its_node(tmp_path: Path, toolchain: Toolchain) -> None:
     plan = broken(scale_then_shift())
     with pytest.raises(AitcError) as e, staged(tmp_path / "out") as stage:
-        build(plan, emit(plan), stage, toolchain, NATIVE)
+        build(plan, emit(plan), stage, toolchain, ONE_SET)
     assert e.value.exit_code is Exit.TOOLCHAIN
     text = str(e.value)
     assert (
@@ -127,7 +128,7 @@ def test_flags_of_the_environment_stay_out(tmp_path: Path, toolchain: Toolchain,
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("PATH")
     plan = scale_then_shift()
-    assert build(plan, emit(plan), tmp_path, toolchain, NATIVE).library.is_file()
+    assert build(plan, emit(plan), tmp_path, toolchain, ONE_SET).library.is_file()
 
 
 @pytest.mark.parametrize(
@@ -153,13 +154,13 @@ def test_a_compiler_that_is_none(tmp_path: Path, toolchain: Toolchain) -> None:
     (tmp_path / "out").mkdir()
     bad = replace(toolchain, cxx=replace(toolchain.cxx, path="/bin/false"))
     with pytest.raises(AitcError, match="CMake cannot configure") as e:
-        build(scale_then_shift(), emit(scale_then_shift()), tmp_path / "out", bad, NATIVE)
+        build(scale_then_shift(), emit(scale_then_shift()), tmp_path / "out", bad, ONE_SET)
     assert e.value.exit_code is Exit.TOOLCHAIN
 
 
 def test_weights_beside(tmp_path: Path, toolchain: Toolchain) -> None:
     plan = scale_then_shift()
-    build(plan, emit(plan), tmp_path, toolchain, BuildOptions(isas=("native",), weights_file=True))
+    build(plan, emit(plan), tmp_path, toolchain, BuildOptions(isas=(isa_of_tests(),), weights_file=True))
     assert (tmp_path / "hand.weights").stat().st_size == 80 + 128
     assert (
         b"AITCWGT1" not in (tmp_path / "libhand.so").read_bytes()[-128:]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from aitc.targets import machine
@@ -60,3 +62,35 @@ def test_target_of_an_architecture(api: str, arch: str, want: str) -> None:
 def test_asking_the_drivers_never_fails() -> None:
     machine.devices.cache_clear()
     assert isinstance(machine.devices(), tuple)
+
+
+CPUINFO = """processor\t: 0
+vendor_id\t: GenuineIntel
+model\t\t: {model}
+flags\t\t: fpu {flags}
+
+processor\t: 1
+flags\t\t: fpu
+"""
+AVX2 = "avx2 fma f16c bmi1 bmi2"
+
+
+@pytest.mark.parametrize(
+    ("flags", "isa"),
+    [
+        (AVX2, "avx2"),
+        (AVX2.replace("f16c ", ""), "native"),
+        (f"{AVX2} avx512f avx512bw avx512dq", "avx2"),
+        (f"{AVX2} avx512f avx512bw avx512vl avx512dq", "avx512"),
+        ("", "native"),
+    ],
+)
+def test_the_widest_set_that_a_processor_runs(flags: str, isa: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpuinfo").write_text(CPUINFO.format(model=1, flags=flags))
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+    assert machine.cpu_isa() == isa
+    first = machine.processor()
+    (tmp_path / "cpuinfo").write_text(CPUINFO.format(model=2, flags=flags))
+    assert machine.processor() != first
+    (tmp_path / "cpuinfo").unlink()
+    assert machine.cpu_isa() == "native" and machine.processor() == ""

@@ -1,14 +1,8 @@
 // The cpu back end: what `platform.h` asks for, plus vectors, threads and scratch memory for the headers in cpu/.
 //
-// A kernel file is compiled once per instruction set, by gcc >= 9 (or clang, whose code is slower), with
-//
-//   all      -std=c++17 -O3 -fPIC -fvisibility=hidden -fopenmp-simd -fno-math-errno -fno-trapping-math -ffp-contract=fast
-//   avx2     -DAITC_ISA=avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2
-//   avx512   -DAITC_ISA=avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi -mbmi2 -mprefer-vector-width=512
-//   native   -DAITC_ISA=native -march=native, on any other machine (vectors are then as wide as the compiler says)
-//
-// (This is the one place that says so: the build reads its flags from the target's toml, which repeats these lines, and so
-// does the header test.) No -ffast-math: infinities, NaN and the sign of zero keep their meaning.
+// A kernel file is compiled once per instruction set, by gcc >= 9 (or clang, whose code is slower), with the flags that the
+// generated CMakeLists.txt sets: -DAITC_ISA=avx2, avx512, or native (vectors are then as wide as the compiler says). No
+// -ffast-math: infinities, NaN and the sign of zero keep their meaning.
 //
 // Everything an instruction set compiles sits in its own inline namespace, and the algorithms besides in an unnamed one:
 // two kernel files may both define `struct Store` and instantiate the same algorithm with it without ever sharing a symbol.

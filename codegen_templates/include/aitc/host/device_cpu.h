@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "aitc/host/isa.h"
 #include "aitc/host/late.h"
 #include "aitc/host/profile.h"
 #include "aitc/host/program.h"
@@ -21,57 +22,31 @@ inline double now_seconds() {
   return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
 }
 
-// ---- instruction sets: each kernel exists once for each that the library was built for
-enum class Isa { native, avx2, avx512 };
-
-inline bool isa_available(Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::avx2)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  if (isa == Isa::avx512)
-    return isa_available(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-#endif
-  return isa == Isa::native;
-}
-inline const char* isa_name(Isa isa) { return isa == Isa::avx2 ? "avx2" : isa == Isa::avx512 ? "avx512" : "native"; }
-
 }  // namespace aitc::host
 
 // The generated kernels.h defines `Kernels`, table.cpp one of these for each instruction set that the build was told to
-// make (AITC_WITH_*).
+// make (AITC_WITH_*), beside what a processor must have to run it.
 struct Kernels;
 extern const Kernels kernels_native, kernels_avx2, kernels_avx512;
+extern const char *const *const needs_native, *const *const needs_avx2, *const *const needs_avx512;
 
 namespace aitc::host {
 
-// The best that this processor runs; the environment variable AITC_ISA=avx2 asks for that one. Throws NO_DEVICE if
-// there is none.
+// The best that this processor runs; the environment variable AITC_ISA, as the first call finds it, leaves only those that
+// it names. Throws as `choose_isa` does.
 inline const Kernels& choose_kernels() {
-  struct Built {
-    Isa isa;
-    const Kernels* kernels;
-  };
-  static const Built built[] = {
+  std::vector<Built<Kernels>> built;
 #ifdef AITC_WITH_avx512
-      {Isa::avx512, &kernels_avx512},
+  built.push_back({"avx512", &kernels_avx512, needs_avx512});
 #endif
 #ifdef AITC_WITH_avx2
-      {Isa::avx2, &kernels_avx2},
+  built.push_back({"avx2", &kernels_avx2, needs_avx2});
 #endif
 #ifdef AITC_WITH_native
-      {Isa::native, &kernels_native},
+  built.push_back({"native", &kernels_native, needs_native});
 #endif
-  };
-  const char* wanted = getenv("AITC_ISA");
-  if (wanted != nullptr && *wanted == 0) wanted = nullptr;
-  std::string names;
-  for (const Built& b : built) {
-    if (isa_available(b.isa) && (wanted == nullptr || strcmp(wanted, isa_name(b.isa)) == 0)) return *b.kernels;
-    names += (names.empty() ? "" : ", ") + std::string(isa_name(b.isa));
-  }
-  throw Error(AITC_NO_DEVICE, format("this library holds code for %s: not for this processor%s%s", names.c_str(),
-                                     wanted ? ", or not for AITC_ISA=" : "", wanted ? wanted : ""));
+  static const Kernels& chosen = choose_isa(built, getenv("AITC_ISA"));
+  return chosen;
 }
 
 // ---- one run
