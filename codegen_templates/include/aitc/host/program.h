@@ -152,6 +152,7 @@ inline Sizes bind_inputs(const Program& program, const aitc_tensor* inputs, size
              format("; axis %d (%s) is %lld", symbol.axis, symbol.name, static_cast<long long>(value)));
     sizes.dims.push_back(value);
   }
+  if (sizes.dims.empty()) sizes.dims.push_back(0);  // what run() is given is never null, even where it reads nothing of it
   sizes.first_output_size = size_t(total_rank(program.inputs, program.input_count));
   sizes.shapes.resize(sizes.first_output_size + size_t(total_rank(program.outputs, program.output_count)));
   program.shapes(sizes.dims.data(), sizes.shapes.data());
