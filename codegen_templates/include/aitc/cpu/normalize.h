@@ -102,7 +102,7 @@ AITC_FN void store_scaled(const Store& store, int64_t row, int64_t k, int64_t K,
   }
 }
 
-// Sum of term(k) for 0 <= k < n in four vectors of independent lanes: fast, and its error grows with n / 64 at most.
+// Sum of term(k) for 0 <= k < n in four vectors of independent lanes, each of parts of 64 terms.
 template <typename T, typename Term>
 AITC_FN T sum_of(int64_t n, const Term& term) {
   constexpr int N = 4 * AITC_VECTOR_BYTES / int(sizeof(T));
@@ -110,9 +110,16 @@ AITC_FN T sum_of(int64_t n, const Term& term) {
   AITC_UNROLL
   for (int j = 0; j < N; ++j) lanes[j] = T(0);
   int64_t k = 0;
-  for (; k + N <= n; k += N) {
+  while (k + N <= n) {
+    T part[N];  // (N)
     AITC_UNROLL
-    for (int j = 0; j < N; ++j) lanes[j] += term(k + j);
+    for (int j = 0; j < N; ++j) part[j] = T(0);
+    for (const int64_t end = min_of(n, k + 64 * N); k + N <= end; k += N) {
+      AITC_UNROLL
+      for (int j = 0; j < N; ++j) part[j] += term(k + j);
+    }
+    AITC_UNROLL
+    for (int j = 0; j < N; ++j) lanes[j] += part[j];
   }
 #pragma omp simd reduction(+ : rest)
   for (int64_t i = k; i < n; ++i) rest += term(i);
@@ -189,18 +196,24 @@ __attribute__((noinline)) void normalize_column_block(const Op& op, const Load& 
     else copy_elements<V>(piece, x + k * V);
     if (first && kept) copy_elements<V>(x + k * V, piece);
   };
-  // total[j] = sum over k of term(element, j), in parts, so that its error grows with K / 256 at most
+  // total[j] = sum over k of term(element, j), made of parts of 1024 elements, and these of parts of 32
   const auto add_up = [&](bool first, T(&total)[V], const auto& term) {
     AITC_UNROLL
     for (int j = 0; j < V; ++j) total[j] = T(0);
-    for (int64_t k0 = 0; k0 < K; k0 += 256) {
-      T part[V], piece[V];  // (V)
+    T part[V], few[V], piece[V];  // (V)
+    for (int64_t k = 0; k < K;) {
       AITC_UNROLL
       for (int j = 0; j < V; ++j) part[j] = T(0);
-      for (int64_t k = k0; k < min_of(K, k0 + 256); ++k) {
-        get(k, first, piece);
+      for (const int64_t end = min_of(K, k + 1024); k < end;) {
         AITC_UNROLL
-        for (int j = 0; j < V; ++j) part[j] += term(piece[j], j);
+        for (int j = 0; j < V; ++j) few[j] = T(0);
+        for (const int64_t next = min_of(end, k + 32); k < next; ++k) {
+          get(k, first, piece);
+          AITC_UNROLL
+          for (int j = 0; j < V; ++j) few[j] += term(piece[j], j);
+        }
+        AITC_UNROLL
+        for (int j = 0; j < V; ++j) part[j] += few[j];
       }
       AITC_UNROLL
       for (int j = 0; j < V; ++j) total[j] += part[j];

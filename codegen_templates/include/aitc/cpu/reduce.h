@@ -11,8 +11,9 @@
 //            operator()<V>(int64_t row, int64_t zero, const R (&acc)[V]); acc[j] belongs to row + j. R is T, or int64_t for ArgMax and ArgMin
 //
 // V is a power of two <= width, the coordinate it runs along a multiple of V; 16 is best. A row that is not contiguous in one
-// piece (reduced axes with others between them) is the load functor's business. Long sums are
-// made of parts (64 lanes, or 512 elements), so that their error does not grow as that of a single running sum does.
+// piece (reduced axes with others between them) is the load functor's business. Sums are made of
+// parts of parts: no accumulator takes more than 256 elements or 32 parts of them one after the other until there are millions, so
+// that the error does not grow as that of a single running sum does.
 // Few long rows are split among the threads.
 //
 //   #include "aitc/cpu/reduce.h"
@@ -109,6 +110,12 @@ struct Lanes {
       }
     }
   }
+  // What `other` has goes into the same lanes, and `other` starts again.
+  AITC_FN void take(Lanes& other) {
+    AITC_UNROLL
+    for (int i = 0; i < N; ++i) value[i] = Op::merge(value[i], other.value[i]);
+    other.reset();
+  }
   AITC_FN void between_passes(int first, int count) {  // -inf - -inf is not a number
     if constexpr (Op::has_maximum) {
       AITC_UNROLL
@@ -194,24 +201,38 @@ __attribute__((noinline)) Partial<typename Load::type> reduce_row(const Load& fu
   return lanes.fold(begin);
 }
 
-// Elements [begin, end) of `U * V` neighbouring rows, which are contiguous in memory. In parts, so that the error of a long
-// sum does not grow with its length.
+// Elements [begin, end) of `U * V` neighbouring rows, which are contiguous in memory. A sum is made of parts of 1024 elements, and
+// these of parts of 32.
 template <int V, int U, typename Op, typename Load>
 AITC_FN void reduce_column_block(const Load& load, int64_t row, int64_t begin, int64_t end, Partial<typename Load::type>* partial) {
   using T = typename Load::type;
-  for (int64_t first = begin; first == begin || first < end; first += 512) {
+  for (int64_t first = begin; first == begin || first < end; first += 1024) {
     Lanes<Op, T, V * U> lanes{};
     lanes.reset();
-    for (int pass = 0; pass <= int(Op::has_maximum); ++pass) {
-      for (int64_t k = first; k < min_of(end, first + 512); ++k) {
+    const int64_t last = min_of(end, first + 1024);
+    const auto add_up = [&](int64_t from, int64_t to, auto& into, int pass) {
+      for (int64_t k = from; k < to; ++k) {
         AITC_UNROLL_ALL
         for (int u = 0; u < U; ++u) {
           T x[V];  // (V)
           load.template operator()<V>(row + u * V, k, x);
-          lanes.template add<V, false>(u * V, x, int32_t(k - first), pass);
+          into.template add<V, false>(u * V, x, int32_t(k - first), pass);
         }
       }
-      if (pass == 0) lanes.between_passes(0, V * U);
+    };
+    if constexpr (Op::has_maximum) {
+      add_up(first, last, lanes, 0);
+      lanes.between_passes(0, V * U);
+      add_up(first, last, lanes, 1);
+    } else if constexpr (Op::has_index) {
+      add_up(first, last, lanes, 0);
+    } else {
+      Lanes<Op, T, V * U> part{};
+      part.reset();
+      for (int64_t k = first; k < last; k += 32) {
+        add_up(k, min_of(last, k + 32), part, 0);
+        lanes.take(part);
+      }
     }
     for (int i = 0; i < V * U; ++i) {
       const Partial<T> part = lanes.get(i, first);
@@ -277,8 +298,11 @@ void reduce_blocks(int64_t rows, int64_t K, int64_t block, const Store& store, c
 template <typename Op, typename Shape, typename Load, typename Store>
 inline void reduce_rows(const Shape& shape, const Load& load, const Store& store) {
   using T = typename Load::type;
+  constexpr int64_t part = 1 << 14;  // 256 elements a lane
   reduce_blocks<1, Op, T>(shape.rows, shape.K, 1, store, [&](int64_t row, int64_t, int64_t begin, int64_t end, Partial<T>* partial) {
-    partial[0] = reduce_row<Op>(load, row, begin, end);
+    partial[0] = reduce_row<Op>(load, row, begin, min_of(end, begin + part));
+    for (int64_t k = begin + part; k < end; k += part)
+      partial[0] = merge_partial<Op>(partial[0], reduce_row<Op>(load, row, k, min_of(end, k + part)));
   });
 }
 
