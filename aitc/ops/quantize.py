@@ -164,12 +164,14 @@ def dequantize_linear(
 
 @onnx_op("DynamicQuantizeLinear")
 def dynamic_quantize_linear(b: Scope, x: Value) -> tuple[Value, ...]:
-    """uint8 with the scale and zero point that the data's range, widened to hold 0, asks for."""
+    """uint8 with the scale and zero point that the data's range, widened to hold 0, asks for. Where that range is 0 the
+    scale is 1, as in ONNX Runtime: zeros stay zeros behind it."""
     axes = tuple(range(x.type.rank))
     zero = b.constant(0, np.float32)
     low = b.op("Min", b.op("Reduce", x, function="min", axes=axes, keepdims=False), zero)
     high = b.op("Max", b.op("Reduce", x, function="max", axes=axes, keepdims=False), zero)
-    scale = b.op("Div", b.op("Sub", high, low), b.constant(255, np.float32))
+    step = b.op("Div", b.op("Sub", high, low), b.constant(255, np.float32))
+    scale = b.op("Where", b.op("Equal", step, zero), b.constant(1, np.float32), step)
     place = b.op("Div", b.op("Sub", zero, low), scale)
     point = b.op("Cast", b.op("Round", b.op("Min", b.op("Max", place, zero), b.constant(255, np.float32))), to=U8)
     return b.op("QuantizeLinear", x, scale, point, to=U8), scale, point

@@ -31,10 +31,11 @@ class ResizeAttrs:
     sizes: tuple[Dim, ...]
     scales: tuple[float, ...]
     mode: str = "nearest"  # linear, cubic
-    coordinates: str = (
-        "half_pixel"  # half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize, tf_half_pixel_for_nn
+    # half_pixel_symmetric, pytorch_half_pixel, tf_half_pixel_for_nn, align_corners, asymmetric, tf_crop_and_resize
+    coordinates: str = "half_pixel"
+    nearest: str = (
+        "round_prefer_floor"  # round_prefer_ceil, floor, ceil; outward: ceil where the axis shrinks, else floor
     )
-    nearest: str = "round_prefer_floor"  # round_prefer_ceil, floor, ceil
     cubic_a: float = -0.75
     exclude_outside: bool = False
     extrapolation: float = 0.0
@@ -91,6 +92,7 @@ def axis_matrix(
         rounded = {
             "round_prefer_floor": lambda: np.ceil(where - 0.5), "round_prefer_ceil": lambda: np.floor(where + 0.5),
             "floor": lambda: np.floor(where), "ceil": lambda: np.ceil(where),
+            "outward": lambda: np.ceil(where) if scale < 1 else np.floor(where),
         }[a.nearest]()  # fmt: skip
         matrix[np.arange(size_out), np.clip(rounded, 0, size_in - 1).astype(int)] = 1
         return matrix, outside
@@ -291,6 +293,8 @@ def upsample_attribute(b: Scope, x: Value, *, scales: Scales, mode: UpsampleMode
 
 
 def _upsample(b: Scope, x: Value, scales: Value, mode: str) -> Value:
+    """Before opset 11: coordinates are i / scale. Nearest takes the element below where an axis grows, the one above
+    where it shrinks, as ONNX's node tests of opset 10 and ONNX Runtime do."""
     return resize_to(
         b,
         x,
@@ -301,5 +305,5 @@ def _upsample(b: Scope, x: Value, scales: Value, mode: str) -> Value:
         "stretch",
         mode="linear" if mode in ("linear", "bilinear") else mode,
         coordinates="asymmetric",
-        nearest="floor",
+        nearest="outward",
     )

@@ -136,7 +136,9 @@ def grid_sample(b: Scope, x: Value, grid: Value, mode: str, padding: str, align_
         if mode == "nearest":
             p = b.op("Round", p)
         if padding == "border":
-            p = b.op("Max", b.op("Min", p, b.op("Sub", extent, b.like(1, g))), b.like(0, g))
+            # a cubic's taps are clamped each: from two beyond the border on, all of them are the border
+            beyond = 2 if mode == "cubic" else 0
+            p = b.op("Max", b.op("Min", p, b.op("Add", extent, b.like(beyond - 1, g))), b.like(-beyond, g))
         elif padding == "reflection":
             p = reflected(b, p, size, align_corners)
         where.append(p)

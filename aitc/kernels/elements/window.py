@@ -221,7 +221,7 @@ def whole_factor(a: Any, size_in: Dim, size_out: Dim, scale: float) -> int | Non
     """The factor of nearest upsampling by a whole number, where every mode picks element i // factor."""
     if a.mode != "nearest":
         return None
-    exact = a.coordinates == "asymmetric" and a.nearest == "floor"
+    exact = a.coordinates == "asymmetric" and a.nearest in ("floor", "outward")
     middle = a.coordinates in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric") and a.nearest in (
         "round_prefer_floor",
         "round_prefer_ceil",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from conformance.cases.case import Case, case, normal, whole
+from conformance.cases.case import Array, Case, case, normal, whole
 
 LARGE = np.float32([1e8, -1e8, 16777216, 0.1, 0, np.inf, -np.inf, np.nan, 3e38, 1e-38])
 WRAPPING = np.array([0, 1, 127, 128, 254, 255], np.uint8)
@@ -72,7 +72,9 @@ def _prelu() -> list[Case]:
         text = f"(float[2,3,4,5] x, {kind} s) => (float[2,3,4,5] y) {{ y = PRelu(x, s) }}"
         cases.append(case(f"prelu_slope_{label}", text, x | {"s": normal(*shape, seed=1)}))
     symbolic = "(float[n,3,h,w] x, float[3,1,1] s) => (float[n,3,h,w] y) { y = PRelu(x, s) }"
-    cases.append(case("prelu_symbolic", symbolic, x | {"s": normal(3, 1, 1)}, {"x": normal(1, 3, 1, 7), "s": normal(3, 1, 1)}))
+    cases.append(
+        case("prelu_symbolic", symbolic, x | {"s": normal(3, 1, 1)}, {"x": normal(1, 3, 1, 7), "s": normal(3, 1, 1)})
+    )
     fixed = "(float[n,3,h,w] x) => (float[n,3,h,w] y) <float[3,1,1] s = {0.1, -2, 0}> { y = PRelu(x, s) }"
     return [*cases, case("prelu_constant_slope", fixed, x)]
 
@@ -82,7 +84,9 @@ def _flatten() -> list[Case]:
     text = "(float[{s}] x) => (float[1,n] y) <int64[1] a = {{0}}> {{ t = Flatten<axis = 0>(x) y = ReduceSum(t, a) }}"
     cases = [
         case("flatten_axis_0_then_reduce_sum", text.format(s="2,1,3,2,5,2"), x),
-        case("flatten_axis_0_then_reduce_sum_symbolic", text.format(s="a,b,c,d,e,f"), x, {"x": normal(1, 2, 2, 1, 3, 3)}),
+        case(
+            "flatten_axis_0_then_reduce_sum_symbolic", text.format(s="a,b,c,d,e,f"), x, {"x": normal(1, 2, 2, 1, 3, 3)}
+        ),
         case(
             "flatten_axis_0_then_reduce_sum_of_all",
             "(float[2,1,3,2,5,2] x) => (float y) { t = Flatten<axis = 0>(x) y = ReduceSum<keepdims = 0>(t) }",
@@ -99,7 +103,65 @@ def _flatten() -> list[Case]:
     return cases
 
 
+def _long_sums() -> list[Case]:
+    """Sums over axes of thousands of numbers far from zero: the error stays that of some dozens of additions, whichever axis it is."""
+    cases = []
+    x = (normal(2, 5000, 24) + 20).astype(np.float32)
+    for axis, shape in ((1, (2, 5000, 24)), (0, (5000, 2, 24)), (2, (2, 24, 5000))):
+        given = np.ascontiguousarray(np.moveaxis(x, 1, axis))
+        extents = ",".join(map(str, shape))
+        for op, power in (("ReduceSum", 1), ("ReduceMean", 1), ("ReduceSumSquare", 2), ("ReduceL1", 1)):
+            text = f"""(float[{extents}] x) => (float[a,b] y) <int64[1] i = {{{axis}}}> {{ y = {op}<keepdims = 0>(x, i) }}"""
+
+            def expect(x: Array, axis: int = axis, power: int = power, mean: bool = op == "ReduceMean") -> Array:
+                total = (x.astype(np.float64) ** power).sum(axis)
+                return np.asarray(total / x.shape[axis] if mean else total)
+
+            cases.append(case(f"long_{op}_{axis}", text, {"x": given}, expect=expect, rtol=2.5e-7, scale=0))
+        variance = f"""(float[{extents}] x) => (float[a,b] y) <int64[1] i = {{{axis}}}> {{
+            m = ReduceMean(x, i) q = Mul(x, x) n = ReduceMean(q, i) p = Mul(m, m) v = Sub(n, p) y = Squeeze(v, i) }}"""
+        cases.append(
+            case(
+                f"long_variance_{axis}",
+                variance,
+                {"x": given},
+                expect=lambda x, axis=axis: x.astype(np.float64).var(axis),
+                rtol=0,
+                scale=2e-4,
+            )
+        )
+    return cases
+
+
+def _quantised_ranges() -> list[Case]:
+    """Ranges of DynamicQuantizeLinear that are one number, or none: zeros get a scale of 1, as in ONNX Runtime."""
+    text = """(float[n] x) => (uint8[n] q, float s, uint8 z, float[n] y) {
+        q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }"""
+    ranges = (
+        [0.0, 0.0, 0.0],
+        [-0.0, 0.0],
+        [5.0, 5.0],
+        [-3.0, -3.0, -3.0],
+        [-2.0, -0.5],
+        [1e-38, -1e-38, 0.0],
+        [3e37, -3e37, 1.0],
+        [0.0, 2.0, -0.5],
+    )
+    return [
+        case(
+            "dynamic_quantize_of_one_number",
+            text,
+            *({"x": np.array(r, np.float32)} for r in ranges),
+            rtol=1e-6,
+            scale=0,
+            opset=18,
+        )
+    ]
+
+
 CASES = [
+    *_long_sums(),
+    *_quantised_ranges(),
     *(_one_input(name, "float", nodes, LARGE) for name, nodes in {**CANCELLING, **FLOATS}.items()),
     *(_one_input(name, "uint8", nodes, WRAPPING) for name, nodes in CANCELLING.items() if "Neg" not in nodes),
     *(

@@ -10,8 +10,10 @@
 AITC_BEGIN
 
 enum class ResizeMode { nearest, linear, cubic };
-enum class ResizeCoordinates { half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric, tf_crop_and_resize, tf_half_pixel_for_nn };
-enum class ResizeNearest { round_prefer_floor, round_prefer_ceil, floor, ceil };
+enum class ResizeCoordinates {
+  half_pixel, half_pixel_symmetric, pytorch_half_pixel, tf_half_pixel_for_nn, align_corners, asymmetric, tf_crop_and_resize
+};
+enum class ResizeNearest { round_prefer_floor, round_prefer_ceil, floor, ceil, outward };  // outward: ceil where the axis shrinks, else floor
 
 template <ResizeMode mode, ResizeCoordinates coordinates, ResizeNearest nearest, bool antialias, bool exclude_outside>
 struct ResizeAxis {
@@ -21,6 +23,7 @@ struct ResizeAxis {
   float total;      // of the weights
   int64_t first, size;
   int taps;
+  bool shrinks;
 
   AITC_FN ResizeAxis(int64_t i, int64_t size_in, int64_t size_out, float scale, float a, float roi_begin = 0, float roi_end = 1)
       : cubic_a(a), total(1), size(size_in) {
@@ -35,14 +38,15 @@ struct ResizeAxis {
     } else if constexpr (coordinates == ResizeCoordinates::half_pixel_symmetric) {
       const float adjustment = float(size_out) / length, centre = in_size / 2;
       x = centre * (1 - adjustment) + (out + 0.5f) / scale - 0.5f;
-    } else if constexpr (coordinates == ResizeCoordinates::pytorch_half_pixel) {
-      x = size_out > 1 ? (out + 0.5f) / scale - 0.5f : 0.0f;
     } else if constexpr (coordinates == ResizeCoordinates::tf_half_pixel_for_nn) {
       x = (out + 0.5f) / scale;
+    } else if constexpr (coordinates == ResizeCoordinates::pytorch_half_pixel) {
+      x = size_out > 1 ? (out + 0.5f) / scale - 0.5f : 0.0f;
     } else {
       x = (out + 0.5f) / scale - 0.5f;
     }
-    stretch = antialias && scale < 1 ? 1 / scale : 1.0f;
+    shrinks = scale < 1;
+    stretch = antialias && shrinks ? 1 / scale : 1.0f;
     if constexpr (mode == ResizeMode::nearest) {
       taps = 1, first = 0;
     } else {
@@ -68,6 +72,7 @@ struct ResizeAxis {
       float r;
       if constexpr (nearest == ResizeNearest::floor) r = floor_(x);
       else if constexpr (nearest == ResizeNearest::ceil) r = ceil_(x);
+      else if constexpr (nearest == ResizeNearest::outward) r = shrinks ? ceil_(x) : floor_(x);
       else if constexpr (nearest == ResizeNearest::round_prefer_floor) r = ceil_(x - 0.5f);
       else r = floor_(x + 0.5f);
       return clamp_index(int64_t(r), size);
