@@ -82,7 +82,7 @@ def small_models() -> dict[str, ModelTest]:
             folder = Path(str(case.model_dir))
             model = onnx.load(folder / "model.onnx")
             sets = [
-                tuple([_value(d / f"{of}_{n}.pb", v) for n, v in enumerate(values) if (d / f"{of}_{n}.pb").exists()]
+                tuple([value((d / f"{of}_{n}.pb").read_bytes(), v) for n, v in enumerate(values) if (d / f"{of}_{n}.pb").exists()]
                       for of, values in (("input", model.graph.input), ("output", model.graph.output)))
                 for d in sorted(folder.glob("test_data_set_*"))
             ]  # fmt: skip
@@ -91,10 +91,18 @@ def small_models() -> dict[str, ModelTest]:
     return found
 
 
-def _value(path: Path, of: onnx.ValueInfoProto) -> Any:
-    if of.type.WhichOneof("value") == "sequence_type":
-        return onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(path.read_bytes()))
-    return onnx.TensorProto.FromString(path.read_bytes())
+def value(data: bytes, of: onnx.ValueInfoProto) -> Any:
+    """What a test's file holds for the input or output ``of``: a tensor, a list, or None for an optional without a value."""
+    kind = of.type.WhichOneof("value")
+    if kind == "optional_type":
+        held = onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
+        return held if held is None or isinstance(held, list) else onnx.numpy_helper.from_array(held)
+    if kind == "sequence_type":
+        return onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(data))
+    tensor = onnx.TensorProto.FromString(data)
+    if of.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16 and tensor.data_type == onnx.TensorProto.UINT16:
+        tensor.data_type = onnx.TensorProto.BFLOAT16  # former releases wrote the bits
+    return tensor
 
 
 def tolerances(case: Any) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from conformance import many, many_gpu
 from conformance.lists import reasons
+from conformance.old_nodes import old_reasons
 from conformance.run_many import run_many
 from conformance.suites import member
 
@@ -61,15 +62,16 @@ def outcomes_of(plans: dict[str, Plan], target: str, how: str, folder: Path, sui
             found |= outcomes_of({name: plans[name] for name in half}, target, how, folder / str(n), suite)
         return found
     results = run_many(library, [member(suite, name).case for name in plans])
-    return {name: _outcome(name, wrong) for name, wrong in results.items()}
+    random = old_reasons("random") if suite == "old" else reasons("random")
+    return {name: _outcome(wrong, name in random) for name, wrong in results.items()}
 
 
-def _outcome(name: str, wrong: str | None) -> Outcome:
+def _outcome(wrong: str | None, random: bool) -> Outcome:
     if wrong is None:
         return "passed", ""
     if wrong.startswith(REFUSED_RUN):  # sizes that the run itself has to refuse
         return "refused", wrong.removeprefix("error: error[").replace("]", "", 1)
-    return ("random" if name in reasons("random") and "differ" in wrong else "failed"), wrong
+    return ("random" if random and "differ" in wrong else "failed"), wrong
 
 
 def chunk(names: Sequence[str], target: str, how: str, until: float, suite: str = "node") -> dict[str, Outcome]:

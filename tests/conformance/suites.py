@@ -1,4 +1,5 @@
-"""What ``on_device.py`` runs: ONNX's tests of nodes and of small models, the former in other forms too (variants.py), and our own cases (``cases/``)."""
+"""What ``on_device.py`` runs: ONNX's tests of nodes (of former releases, too: old_nodes.py) and of small models, nodes in other forms
+(variants.py), and our own cases (``cases/``)."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ from typing import Any
 from conformance import cases as families
 from conformance.lists import reasons
 from conformance.node_tests import cases, node_names, small_models
+from conformance.old_nodes import old_cases, old_reasons
 from conformance.variants import VARIANTS
 
-SUITES = ("node", "models", "cases", *VARIANTS)
+SUITES = ("node", "models", "cases", "old", *VARIANTS)
 FAMILIES = tuple(sorted(m.name for m in pkgutil.iter_modules(families.__path__) if m.name != "case"))
 # a form with symbols may be refused: an operator needs to know a size, and says so
 UNKNOWN_SIZE = ("I04", "I05", "I09", "S01", "S02")
@@ -49,6 +51,8 @@ def names(suite: str) -> list[str]:
         return list(node_names())
     if suite == "models":
         return sorted(small_models())
+    if suite == "old":
+        return list(old_cases())
     if suite == "cases":
         return list(_own())
     left_out = {*reasons("refused"), *reasons("random")}
@@ -59,8 +63,8 @@ def member(suite: str, name: str) -> Member:
     """One test; KeyError if the suite has none of that name."""
     if suite == "cases":
         return _own()[name]
-    if suite == "models":
-        return Member(small_models()[name], {}, "model")
+    if suite in ("models", "old"):
+        return Member((small_models() if suite == "models" else old_cases())[name], {}, "model")
     case = cases()[name]
     return Member(case if suite == "node" else VARIANTS[suite](case), {}, "model")
 
@@ -69,6 +73,8 @@ def refusal_is_right(suite: str, name: str, said: str) -> bool:
     """Whether a test may be refused with these words, which begin with the error's code."""
     if suite == "node":
         return name in reasons("refused")
+    if suite == "old":
+        return name in old_reasons("refused")
     if suite == "models":
         return name in reasons("refused", "models.toml")
     return suite == "symbolic" and (said.startswith(UNKNOWN_SIZE) or (name in UNEQUAL and said.startswith("R02")))
