@@ -12,7 +12,7 @@ from aitc.ir.dim import Dim
 from aitc.ir.dtype import BOOL, I64
 from aitc.ir.graph import Value
 from aitc.ops import declare
-from aitc.ops.attribute import Count, Finite
+from aitc.ops.attribute import Count, Finite, Positive, Window
 from aitc.ops.contract import matmul
 from aitc.ops.declare import Scope, Unsupported, UseBody, cast, onnx_op, transpose
 from aitc.ops.sample import size_of
@@ -91,9 +91,9 @@ def attend(
 def attention(
     b: Scope, q: Value, k: Value, v: Value, attn_mask: Value | None = None, past_key: Value | None = None,
     past_value: Value | None = None, nonpad_kv_seqlen: Value | None = None, *, is_causal: int = 0,
-    kv_num_heads: int | None = None, q_num_heads: int | None = None, qk_matmul_output_mode: int = 0,
-    scale: Finite | None = None, softcap: Finite = 0.0, softmax_precision: int | None = None, left_window_size: int = -1,
-    right_window_size: int = -1,
+    kv_num_heads: Positive | None = None, q_num_heads: Positive | None = None, qk_matmul_output_mode: int = 0,
+    scale: Finite | None = None, softcap: Finite = 0.0, softmax_precision: int | None = None, left_window_size: Window = -1,
+    right_window_size: Window = -1,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if b.wants(3):
         raise UseBody
@@ -172,7 +172,7 @@ def _causal_mask(b: Scope, queries: Dim, keys: Dim) -> Value:
 def multi_head_attention(
     b: Scope, query: Value, key: Value | None = None, value: Value | None = None, bias: Value | None = None,
     key_padding_mask: Value | None = None, attention_bias: Value | None = None, past_key: Value | None = None,
-    past_value: Value | None = None, *, num_heads: int, mask_filter_value: Finite = -10000.0, scale: Finite = 0.0,
+    past_value: Value | None = None, *, num_heads: Positive, mask_filter_value: Finite = -10000.0, scale: Finite = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if query.type.rank == 5:  # packed (B, S, H, 3, D)
@@ -209,7 +209,7 @@ def multi_head_attention(
 def attention_ms(
     b: Scope, x: Value, weights: Value, bias: Value | None = None, mask_index: Value | None = None,
     past: Value | None = None, attention_bias: Value | None = None, past_sequence_length: Value | None = None, *,
-    num_heads: int, do_rotary: int = 0, mask_filter_value: Finite = -10000.0, past_present_share_buffer: int = 0,
+    num_heads: Positive, do_rotary: int = 0, mask_filter_value: Finite = -10000.0, past_present_share_buffer: int = 0,
     qkv_hidden_sizes: tuple[int, ...] | None = None, rotary_embedding_dim: int = 0, scale: Finite = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
@@ -299,8 +299,8 @@ def group_query_attention(
     b: Scope, query: Value, key: Value | None = None, value: Value | None = None, past_key: Value | None = None,
     past_value: Value | None = None, seqlens_k: Value | None = None, total_sequence_length: Value | None = None,
     cos_cache: Value | None = None, sin_cache: Value | None = None, position_ids: Value | None = None,
-    attention_bias: Value | None = None, head_sink: Value | None = None, *, num_heads: int, kv_num_heads: int,
-    do_rotary: int = 0, local_window_size: int = -1, rotary_interleaved: int = 0, scale: Finite = 0.0,
+    attention_bias: Value | None = None, head_sink: Value | None = None, *, num_heads: Positive, kv_num_heads: Positive,
+    do_rotary: int = 0, local_window_size: Window = -1, rotary_interleaved: int = 0, scale: Finite = 0.0,
     smooth_softmax: int = 0, softcap: Finite = 0.0, qk_output: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """New keys are written behind each batch's own past; the cache is as long as the past buffer, or as the

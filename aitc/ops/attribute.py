@@ -41,6 +41,7 @@ Counts = Annotated[tuple[int, ...], Range(0)]
 Pads = Annotated[tuple[int, ...], Range(-LARGEST)]  # negative ones cut
 Finite = Annotated[float, Range(-FLT_MAX, FLT_MAX)]
 Finites = Annotated[tuple[float, ...], Range(-FLT_MAX, FLT_MAX)]
+Window = Annotated[int, Range(-1)]  # -1: all
 Scales = Annotated[tuple[float, ...], Range(2**-149, FLT_MAX)]
 
 AutoPad = Literal["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", ""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from aitc.ir.graph import Value
 from aitc.ops import declare
 from aitc.ops.attribute import Counts, Positives
 from aitc.ops.declare import Scope, Unsupported, ints, numbers, onnx_op
+from aitc.ops.windows import check_lengths
 
 
 @onnx_op("Col2Im")
@@ -24,7 +26,12 @@ def col2im(
     if numbers(block_shape) is None:
         return _col2im_scatter(b, x, image, b.dims(block_shape, "block_shape", lo=1), dilations, pads, strides)
     block = ints(block_shape, "block_shape")
-    n, taps = len(block), int(np.prod(block))
+    n, taps = len(block), math.prod(block)
+    if any(size < 1 for size in block) or n != len(image):
+        raise ValueError(f"a block of {list(block)} in an image of {n} axes")
+    check_lengths(n, pads, strides=strides, dilations=dilations)
+    if x.type.rank != 3:
+        raise ValueError(f"[N, C * block, L] needed, got {x.type}")
     strides, dilations, pads = strides or (1,) * n, dilations or (1,) * n, pads or (0,) * (2 * n)
     counts: list[Dim] = []
     extra: list[Dim] = []
@@ -53,6 +60,7 @@ def _col2im_scatter(
     """Where only the data knows the block's shape: every element is added to its place; those outside of the
     image to one behind it."""
     n = len(image)
+    check_lengths(n, pads, strides=strides, dilations=dilations)
     strides, dilations, pads = strides or (1,) * n, dilations or (1,) * n, pads or (0,) * (2 * n)
     counts: list[Dim] = []
     place: Value | None = None

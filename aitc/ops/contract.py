@@ -18,7 +18,7 @@ from aitc.ops import declare
 from aitc.ops.attribute import AutoPad, Counts, Positive, Positives
 from aitc.ops.declare import Scope, Unsupported, along_channel, onnx_op
 from aitc.ops.pointwise import same_dtype, widen
-from aitc.ops.windows import resolve_pads, spatial, taps
+from aitc.ops.windows import check_lengths, resolve_pads, spatial, taps
 
 Types = Sequence["TensorType | None"]
 
@@ -157,6 +157,8 @@ def infer_conv_transpose(types: Types, a: ConvTransposeAttrs) -> tuple[TensorTyp
     same_dtype(types)
     if isinstance(x.shape[1], int) and isinstance(w.shape[0], int) and x.shape[1] != w.shape[0]:
         raise ValueError(f"{x.shape[1]} input channels, but the filter is {w}")
+    if isinstance(x.shape[1], int) and x.shape[1] % a.group:
+        raise ValueError(f"{x.shape[1]} input channels do not divide into {a.group} groups")
     n = len(a.strides)
     out: list[Dim] = []
     for i in range(n):
@@ -305,6 +307,7 @@ def gemm_old(
 
 
 def check_kernel_shape(w: Value, kernel_shape: Positives | None) -> None:
+    check_lengths(w.type.rank - 2, kernel_shape=kernel_shape)
     if kernel_shape is not None and any(isinstance(s, int) and s != k for s, k in zip(w.shape[2:], kernel_shape)):
         raise ValueError(f"kernel_shape {list(kernel_shape)} does not fit the filter {w.type}")
 
@@ -320,6 +323,7 @@ def convolution(
         raise ValueError(f"input {x.type} and filter {w.type} do not fit together")
     check_kernel_shape(w, kernel_shape)
     strides, dilations = strides or (1,) * n, dilations or (1,) * n
+    check_lengths(n, pads, strides=strides, dilations=dilations)
     padding = resolve_pads(auto_pad, x.shape[2:], w.shape[2:], strides, dilations, pads)
     y = b.op("Conv", x, w, strides=strides, pads=padding, dilations=dilations, group=group, out=out)
     return y if bias is None else b.op("Add", y, along_channel(b, bias, y.type.rank))
@@ -369,6 +373,9 @@ def conv_transpose(
         raise ValueError(f"input {x.type} and filter {w.type} do not fit together")
     check_kernel_shape(w, kernel_shape)
     strides, dilations, extra = strides or (1,) * n, dilations or (1,) * n, output_padding or (0,) * n
+    check_lengths(n, pads or None, strides=strides, dilations=dilations, output_padding=extra)
+    if output_shape is not None and len(output_shape) not in (n, n + 2):
+        raise ValueError(f"output_shape has {len(output_shape)} entries for {n} axes of space")
     begin: list[Dim] = list(pads[:n]) if pads else [0] * n
     end: list[Dim] = list(pads[n:]) if pads else [0] * n
     if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):

@@ -198,7 +198,7 @@ def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
 @onnx_op("MatMulNBits", domain=MS)
 def matmul_nbits(
     b: Scope, x: Value, w: Value, scales: Value, zero_points: Value | None = None, g_idx: Value | None = None,
-    bias: Value | None = None, *, K: int, N: int, bits: int = 4, block_size: int = 32, accuracy_level: int = 0,
+    bias: Value | None = None, *, K: Positive, N: Positive, bits: Positive = 4, block_size: Positive = 32, accuracy_level: int = 0,
     weight_prepacked: int = 0,
 ) -> Value:  # fmt: skip
     """Weights [N, K] of 4 (or 2, 8) bits with a scale and zero point for each block of K."""

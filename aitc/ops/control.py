@@ -254,7 +254,15 @@ def scan(
     scan_input_directions: tuple[int, ...] = (), scan_output_axes: tuple[int, ...] = (),
     scan_output_directions: tuple[int, ...] = (),
 ) -> tuple[Value, ...]:  # fmt: skip
+    if not 1 <= num_scan_inputs <= len(inputs):
+        raise ValueError(f"num_scan_inputs {num_scan_inputs} of {len(inputs)} inputs")
     n_states = len(inputs) - num_scan_inputs
+    for what, axes, count in (
+        ("scan_input_axes", scan_input_axes, num_scan_inputs), ("scan_input_directions", scan_input_directions, num_scan_inputs),
+        ("scan_output_axes", scan_output_axes, len(body.output) - n_states), ("scan_output_directions", scan_output_directions, len(body.output) - n_states),
+    ):  # fmt: skip
+        if axes and len(axes) != count:
+            raise ValueError(f"{what} has {len(axes)} entries for {count} of them")
     states, scanned = list(inputs[:n_states]), inputs[n_states:]
     in_axes = [normalize_axis(a, v.type.rank) for a, v in zip(scan_input_axes or (0,) * num_scan_inputs, scanned)]
     backward = scan_input_directions or (0,) * num_scan_inputs

@@ -26,7 +26,8 @@ from aitc.ir import dim as d
 from aitc.ir.builder import Builder
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import DType
-from aitc.ir.graph import Graph, Value
+from aitc.ir.graph import Graph, Node, Value
+from aitc.ops import indices
 from aitc.ops.attribute import Contract, contract
 
 
@@ -137,6 +138,12 @@ class Scope(Builder):
         self.opset = opset
         self.wanted = tuple(wanted)
 
+    def node(self, name: str, *inputs: Value | None, names: Sequence[str] = (), bodies: Sequence[Graph] = (), **attrs: Any) -> Node:
+        """As of Builder. Raises ValueError also for constant indices outside of their axis."""
+        made = super().node(name, *inputs, names=names, bodies=bodies, **attrs)
+        indices.check(name, inputs, made.attrs)
+        return made
+
     def wants(self, index: int) -> bool:
         """Whether output ``index`` of the present node is read."""
         return index < len(self.wanted) and self.wanted[index]
@@ -230,6 +237,13 @@ def normalize_axes(axes: Iterable[int], rank: int, what: str = "axes") -> tuple[
     return result
 
 
+def distinct_axes(axes: Iterable[int], rank: int, what: str = "axes") -> tuple[int, ...]:
+    """Axes counted from the front, in the order given. Raises ValueError for one outside of the rank or given twice."""
+    axes = tuple(axes)
+    normalize_axes(axes, rank, what)
+    return tuple(normalize_axis(a, rank, what) for a in axes)
+
+
 def dtype_of(code: int, what: str = "to") -> DType:
     """The DType of a TensorProto.DataType. Raises ValueError for one that is unknown."""
     from aitc.ir.dtype import BY_ONNX
@@ -251,7 +265,7 @@ def reshape(b: Builder, x: Value, shape: Iterable[Dim], names: Sequence[str] = (
 def transpose(b: Builder, x: Value, perm: Iterable[int]) -> Value:
     """``x`` with its axes permuted; ``x`` itself if they stay."""
     perm = tuple(perm)
-    return x if perm == tuple(range(len(perm))) else b.op("Transpose", x, perm=perm)
+    return x if perm == tuple(range(x.type.rank)) else b.op("Transpose", x, perm=perm)
 
 
 def expand(b: Builder, x: Value, shape: Iterable[Dim]) -> Value:

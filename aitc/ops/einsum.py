@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from aitc.ir import dim as d
@@ -21,6 +22,9 @@ def parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     equation = equation.replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
+    for term in (*terms, right):
+        if not re.fullmatch(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*", term):
+            raise ValueError(f"term {term!r} of equation {equation!r} is not made of letters and one ellipsis")
     if len(terms) != len(ranks):
         raise ValueError(f"equation {equation!r} has {len(terms)} operands, the node {len(ranks)}")
     spare = [chr(c) for c in range(0x391, 0x3C9) if chr(c) not in equation]  # Greek, so that no label clashes

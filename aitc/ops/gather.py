@@ -14,6 +14,7 @@ from aitc.ir.types import TensorType
 from aitc.ops import declare
 from aitc.ops.attribute import Reduction
 from aitc.ops.declare import Scope, cast, normalize_axis, numbers, onnx_op
+from aitc.ops.indices import check_bounds
 from aitc.ops.move import AxisAttrs, move_op
 from aitc.ops.pointwise import Types
 
@@ -42,11 +43,19 @@ def infer_gather(types: Types, a: AxisAttrs) -> tuple[TensorType, ...]:
     return (TensorType(x.dtype, (*x.shape[: a.axis], *indices.shape, *x.shape[a.axis + 1 :])),)
 
 
+def _within(x: TensorType, indices: TensorType, axis: int) -> None:
+    """Raises ValueError for indices that are longer than ``x`` along another axis than the one they are for."""
+    for i, (have, want) in enumerate(zip(x.shape, indices.shape)):
+        if i != axis and isinstance(have, int) and isinstance(want, int) and want > have:
+            raise ValueError(f"indices {indices} reach beyond {x} along axis {i}")
+
+
 def infer_gather_elements(types: Types, a: AxisAttrs) -> tuple[TensorType, ...]:
     x, indices = types
     assert x is not None and indices is not None
     if indices.rank != x.rank:
         raise ValueError(f"indices {indices} must have the rank of {x}")
+    _within(x, indices, a.axis)
     return (TensorType(x.dtype, indices.shape),)
 
 
@@ -59,6 +68,8 @@ def gather_elements_array(x: np.ndarray, indices: np.ndarray, a: AxisAttrs) -> n
 def infer_gather_nd(types: Types, a: GatherNDAttrs) -> tuple[TensorType, ...]:
     x, indices = types
     assert x is not None and indices is not None
+    if not indices.rank or not 0 <= a.batch_dims < min(x.rank, indices.rank):
+        raise ValueError(f"batch_dims {a.batch_dims} of {x} and {indices}")
     depth = indices.shape[-1]
     if not isinstance(depth, int):
         raise ValueError(f"the last axis of the indices {indices} must be known at compile time")
@@ -83,6 +94,14 @@ def infer_scatter(types: Types, a: Any) -> tuple[TensorType, ...]:
     assert x is not None and indices is not None and updates is not None
     if x.dtype is not updates.dtype:
         raise ValueError(f"updates {updates} must have the element type of {x}")
+    if isinstance(a, ScatterElementsAttrs):
+        if not x.rank == indices.rank == updates.rank or any(d.bounds(n - m)[0] > 0 for n, m in zip(indices.shape, updates.shape)):
+            raise ValueError(f"updates {updates} for indices {indices} of {x}")
+        _within(x, indices, a.axis)
+    elif isinstance(depth := indices.shape[-1], int):
+        wanted = (*indices.shape[:-1], *x.shape[depth:])
+        if depth > x.rank or len(wanted) != updates.rank or any(isinstance(n, int) and isinstance(m, int) and n != m for n, m in zip(wanted, updates.shape)):
+            raise ValueError(f"updates {updates} for indices {indices} of {x}")
     if a.reduction not in ("none", "add", "mul", "max", "min"):
         raise ValueError(f"reduction {a.reduction!r}")
     return (TensorType(x.dtype, x.shape),)
@@ -225,6 +244,10 @@ def tensor_scatter(
     axis = normalize_axis(axis, cache.type.rank)
     rank, length = cache.type.rank, update.shape[axis]
     places = declare.reshape(b, b.op("Range", start=0, step=1, size=length), (length, *([1] * (rank - 1 - axis))))
+    known = None if write is None else numbers(write)
+    if known is not None:
+        size = d.add(d.add(cache.shape[axis], d.mul(length, -1)), 1) if mode == "linear" else cache.shape[axis]
+        check_bounds(known, size, f"axis {axis} of {cache.type} where {length} elements are written", least=0)
     if write is not None:
         places = b.op("Add", places, declare.reshape(b, cast(b, write, I64), (write.shape[0], *([1] * (rank - 1)))))
     if mode == "circular":

@@ -16,7 +16,8 @@ from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import Shape, TensorType
 from aitc.ops import declare, runtime
 from aitc.ops.attribute import PadMode, Pads
-from aitc.ops.declare import Scope, cast, ints, normalize_axis, numbers, onnx_op
+from aitc.ops.declare import Scope, cast, distinct_axes, ints, normalize_axis, numbers, onnx_op
+from aitc.ops.indices import check_bounds
 from aitc.ops.pointwise import same_dtype
 
 Types = Sequence["TensorType | None"]
@@ -173,7 +174,7 @@ def pad_(
     if axes is not None and numbers(axes) is None:
         pads, axes = _pads_of_all(b, x, pads, axes), None
     given = b.dims(pads, "pads", lo=-(1 << 62))
-    where = range(x.type.rank) if axes is None else [normalize_axis(a, x.type.rank) for a in ints(axes, "axes")]
+    where = range(x.type.rank) if axes is None else distinct_axes(ints(axes, "axes"), x.type.rank)
     full: list[Dim] = [0] * (2 * x.type.rank)
     if len(given) != 2 * len(where):
         raise ValueError(f"{len(given)} pads for {len(where)} axes")
@@ -205,7 +206,7 @@ def pad_attribute_1(
 @onnx_op("CenterCropPad")
 def center_crop_pad(b: Scope, x: Value, shape: Value, *, axes: tuple[int, ...] | None = None) -> Value:
     rank = x.type.rank
-    where = range(rank) if axes is None else [normalize_axis(a, rank) for a in axes]
+    where = range(rank) if axes is None else distinct_axes(axes, rank)
     wanted = b.dims(shape, "the shape")
     if len(wanted) != len(where):
         raise ValueError(f"{len(wanted)} sizes for {len(where)} axes")
@@ -225,6 +226,9 @@ def center_crop_pad(b: Scope, x: Value, shape: Value, *, axes: tuple[int, ...] |
 
 @onnx_op("ReverseSequence")
 def reverse_sequence(b: Scope, x: Value, lengths: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
+    known = numbers(lengths)
+    if known is not None and known.size and x.type.rank > 1:
+        check_bounds(known - 1, x.shape[time_axis % 2], "the time axis", least=-1)
     return b.op("ReverseSequence", x, lengths, batch_axis=batch_axis, time_axis=time_axis)
 
 

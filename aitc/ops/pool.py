@@ -16,10 +16,11 @@ from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import TensorType
 from aitc.ops import declare
 from aitc.ops.attribute import AutoPad, Counts, Positive, Positives
-from aitc.ops.declare import Scope, Unsupported, onnx_op
+from aitc.ops.declare import Scope, Unsupported, numbers, onnx_op
+from aitc.ops.indices import check_bounds
 from aitc.ops.pointwise import widen
 from aitc.ops.reduce import lowest
-from aitc.ops.windows import resolve_pads, spatial, taps
+from aitc.ops.windows import check_lengths, resolve_pads, spatial, taps
 
 Types = Sequence["TensorType | None"]
 
@@ -155,6 +156,9 @@ def _window(
         raise ValueError(f"kernel_shape {list(kernel_shape)} does not fit {x.type}")
     strides, dilations = strides or (1,) * n, dilations or (1,) * n
     padding = resolve_pads(auto_pad, x.shape[2:], kernel_shape, strides, dilations, pads)
+    for k, dilation, *both in zip(kernel_shape, dilations, padding[:n], padding[n:]):
+        if any(isinstance(p, int) and p > (k - 1) * dilation for p in both):
+            raise ValueError(f"pads {list(padding)} of a window {list(kernel_shape)}: a window would lie beside its input")
     ceil = bool(ceil_mode) and auto_pad in ("NOTSET", "")
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         out = tuple(d.ceildiv(s, st) for s, st in zip(x.shape[2:], strides))
@@ -214,6 +218,7 @@ def max_unpool(
 ) -> Value:  # fmt: skip
     n = x.type.rank - 2
     strides, pads = strides or (1,) * n, pads or (0,) * (2 * n)
+    check_lengths(n, pads, kernel_shape=kernel_shape, strides=strides)
     natural: list[Dim] = list(x.shape[:2])
     for i in range(n):
         natural.append(d.sum_((d.mul(d.add(x.shape[2 + i], -1), strides[i]), kernel_shape[i], -pads[i], -pads[n + i])))
@@ -221,6 +226,9 @@ def max_unpool(
     if not all(isinstance(s, int) for s in natural):
         raise Unsupported("MaxUnpool with symbolic dims", "bind them with --dim")
     count = d.product(natural)
+    known = numbers(indices)
+    if known is not None:
+        check_bounds(known, count, "the result", least=0)
     flat = b.op("Fill", value=0.0, shape=(count,), dtype=x.type.dtype)
     placed = b.op(
         "ScatterElements",

@@ -17,7 +17,7 @@ from aitc.ir.dim import Dim
 from aitc.ir.dtype import F32, F64, I32, U32, DType
 from aitc.ir.graph import Value
 from aitc.ops import declare
-from aitc.ops.attribute import Positive
+from aitc.ops.attribute import Finite, Positive
 from aitc.ops.declare import Scope, cast, dtype_of, onnx_op
 
 
@@ -78,14 +78,14 @@ def _normal(b: Scope, shape: tuple[Dim, ...], dtype: DType, mean: float, scale: 
 
 @onnx_op("RandomUniform")
 def random_uniform(
-    b: Scope, *, shape: tuple[int, ...], dtype: int = 1, high: float = 1.0, low: float = 0.0, seed: float | None = None
+    b: Scope, *, shape: tuple[int, ...], dtype: int = 1, high: Finite = 1.0, low: Finite = 0.0, seed: float | None = None
 ) -> Value:
     return _uniform(b, shape, dtype_of(dtype, "dtype"), low, high, seed)
 
 
 @onnx_op("RandomUniformLike")
 def random_uniform_like(
-    b: Scope, x: Value, *, dtype: int = 0, high: float = 1.0, low: float = 0.0, seed: float | None = None
+    b: Scope, x: Value, *, dtype: int = 0, high: Finite = 1.0, low: Finite = 0.0, seed: float | None = None
 ) -> Value:
     return _uniform(b, x.shape, dtype_of(dtype, "dtype") if dtype else x.type.dtype, low, high, seed)
 
@@ -96,8 +96,8 @@ def random_normal(
     *,
     shape: tuple[int, ...],
     dtype: int = 1,
-    mean: float = 0.0,
-    scale: float = 1.0,
+    mean: Finite = 0.0,
+    scale: Finite = 1.0,
     seed: float | None = None,
 ) -> Value:
     return _normal(b, shape, dtype_of(dtype, "dtype"), mean, scale, seed)
@@ -105,7 +105,7 @@ def random_normal(
 
 @onnx_op("RandomNormalLike")
 def random_normal_like(
-    b: Scope, x: Value, *, dtype: int = 0, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
+    b: Scope, x: Value, *, dtype: int = 0, mean: Finite = 0.0, scale: Finite = 1.0, seed: float | None = None
 ) -> Value:
     return _normal(b, x.shape, dtype_of(dtype, "dtype") if dtype else x.type.dtype, mean, scale, seed)
 

@@ -15,8 +15,17 @@ from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.scalar import scaled
 from aitc.ir.types import TensorType
 from aitc.ops import declare, runtime
-from aitc.ops.attribute import AspectPolicy, Finite, ResizeCoordinates, ResizeMode, ResizeNearest, Scales, UpsampleMode
-from aitc.ops.declare import Scope, normalize_axis, numbers, onnx_op
+from aitc.ops.attribute import (
+    LARGEST,
+    AspectPolicy,
+    Finite,
+    ResizeCoordinates,
+    ResizeMode,
+    ResizeNearest,
+    Scales,
+    UpsampleMode,
+)
+from aitc.ops.declare import Scope, distinct_axes, numbers, onnx_op
 from aitc.ops.pointwise import widen
 
 Types = Sequence["TensorType | None"]
@@ -160,13 +169,16 @@ def resize_to(
     """The common form: full-rank sizes and scales, as attributes where they are known and as inputs where only
     the data knows them."""
     rank = x.type.rank
-    where = tuple(range(rank)) if axes is None else tuple(normalize_axis(a, rank) for a in axes)
+    where = tuple(range(rank)) if axes is None else distinct_axes(axes, rank)
     target: list[Dim] = list(x.shape)
     factor: list[float] = [1.0] * rank
     read: Value | None = None
     if sizes is not None:
         if sizes.type.elems != len(where):
             raise ValueError(f"{sizes.type.elems} sizes for {len(where)} axes")
+        known = numbers(sizes)
+        if known is not None and known.min(initial=1) < 1:
+            raise ValueError(f"sizes {known.ravel().tolist()}: each must be above 0")
         if policy == "stretch":
             for axis, size in zip(where, b.dims(sizes, "sizes", lo=1)):
                 target[axis], factor[axis] = size, 0.0 if size != x.shape[axis] else 1.0
@@ -232,6 +244,8 @@ def _region(b: Scope, roi: Value, where: tuple[int, ...], rank: int) -> tuple[tu
         begin, end = declare.slice_axis(b, roi, 0, 0, n), declare.slice_axis(b, roi, 0, n, n)
         return (), b.op("Concat", _all_axes(b, begin, where, rank, 0.0), _all_axes(b, end, where, rank, 1.0), axis=0)
     given = [float(v) for v in known.ravel()]
+    if len(given) != 2 * n or not np.all(np.isfinite(given)):
+        raise ValueError(f"roi {given} for {n} axes")
     full = [0.0] * rank + [1.0] * rank
     for i, axis in enumerate(where):
         full[axis], full[rank + axis] = given[i], given[n + i]
@@ -245,6 +259,8 @@ def _scale_axes(
     if scales.type.elems != len(where):
         raise ValueError(f"{scales.type.elems} scales for {len(where)} axes")
     given = numbers(scales)
+    if given is not None and not np.all((given > 0) & (given * np.float64(max([1, *(s for s in x.shape if isinstance(s, int))])) < LARGEST)):
+        raise ValueError(f"scales {given.ravel().tolist()}: each must be above 0, and no size beyond {LARGEST}")
     elements = (
         given.ravel().tolist()
         if given is not None

@@ -5,6 +5,7 @@ All are index arithmetic, gathers and weighted sums: no kernel of their own, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Literal
@@ -17,7 +18,10 @@ from aitc.ir.dtype import F32, F64, I64, DType
 from aitc.ir.graph import Value
 from aitc.ops import declare, runtime
 from aitc.ops.attribute import Count, Counts, Finite, PoolMode, Positive, Positives, SampleMode, SamplePadding
+from aitc.ops.contract import check_kernel_shape
 from aitc.ops.declare import Scope, Unsupported, cast, onnx_op, transpose
+from aitc.ops.indices import check_bounds
+from aitc.ops.windows import check_lengths
 
 
 def number(b: Scope, x: float, dtype: DType = F32) -> Value:
@@ -208,6 +212,9 @@ def _roi_align(
 ) -> Value:
     """Each bin of each region is the mean (or maximum) of samples on a regular grid in it: taken at [R, bins *
     samples] an axis."""
+    known = declare.numbers(batch)
+    if known is not None:
+        check_bounds(known, x.shape[0], f"the batch of {x.type}", least=0)
     count = rois.shape[0]
     wide = rois if rois.type.dtype in (F32, F64) else cast(b, rois, F32)
     axes = []
@@ -346,9 +353,16 @@ def deform_conv(
     window = [s for s in w.shape[2:] if isinstance(s, int)]
     if len(window) != k:
         raise Unsupported(f"a filter of symbolic size: {w.type}", "bind its dims with --dim")
-    taps = int(np.prod(window))
+    taps = math.prod(window)
+    check_kernel_shape(w, kernel_shape)
+    check_lengths(k, pads, strides=strides, dilations=dilations)
     dilations, strides, pads = dilations or (1,) * k, strides or (1,) * k, pads or (0,) * (2 * k)
     out = offset.shape[2:]
+    for i, size in enumerate(out):
+        room = d.sum_((space[i], pads[i], pads[k + i], -(window[i] - 1) * dilations[i] - 1))
+        whole = d.add(d.floordiv(room, strides[i]), 1)
+        if isinstance(size, int) and isinstance(whole, int) and size != whole:
+            raise ValueError(f"offsets {offset.type} for {whole} windows on axis {2 + i} of {x.type}")
     shift = declare.reshape(b, offset, (n, offset_group, taps, k, *out))
     dtype = offset.type.dtype
     per = d.floordiv(c, offset_group)

@@ -152,6 +152,8 @@ def stft(
             length = window.shape[0]
     else:
         length = x.shape[1] if window is None else window.shape[0]
+    if d.bounds(step)[1] < 1 or d.bounds(length)[1] < 1 or d.bounds(d.add(x.shape[1], d.mul(length, -1)))[1] < 0:
+        raise ValueError(f"frames of {length} every {step} elements of {x.type}")
     frames = d.add(d.floordiv(d.add(x.shape[1], d.mul(length, -1)), step), 1)
     starts = declare.reshape(b, b.op("Range", start=0, step=step, size=frames), (frames, 1))
     places = b.op("Add", starts, declare.reshape(b, b.op("Range", start=0, step=1, size=length), (1, length)))

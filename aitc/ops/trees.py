@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from aitc.ir.dtype import F32, F64
 from aitc.ir.graph import Value
 from aitc.ops import declare
-from aitc.ops.attribute import Labels, NodeModes, PostTransform
+from aitc.ops.attribute import Labels, NodeModes, PostTransform, Range
 from aitc.ops.declare import Scope, Unsupported, cast, onnx_op
 from aitc.ops.ml import labelled, post_transformed
 
+Targets = Annotated[int, Range(1, 1 << 20)]
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 
 
@@ -55,6 +56,11 @@ def walk(b: Scope, x: Value, forest: Forest, aggregate: str) -> Value:
     def column(values: np.ndarray) -> Value:
         return b.op("Gather", b.constant(values), at, axis=0)
 
+    if x.type.rank != 2:
+        raise ValueError(f"rows of features needed, got {x.type}")
+    width, read = x.shape[1], forest.feature
+    if read.size and (int(read.min()) < 0 or (isinstance(width, int) and int(read.max()) >= width)):
+        raise ValueError(f"a tree reads features {int(read.min())} to {int(read.max())} of {x.type}")
     for _ in range(forest.depth):
         seen = b.op("GatherElements", x, column(forest.feature.astype(np.int64)), axis=1)
         split = cast(b, column(forest.threshold), x.type.dtype)
@@ -91,6 +97,13 @@ def _compare(b: Scope, kind: int, x: Value, y: Value) -> Value:
     return b.op("Not", test) if kind == 5 else test
 
 
+def check_columns(count: int, **columns: Sized) -> None:
+    """Raises ValueError unless each column has ``count`` entries."""
+    for name, column in columns.items():
+        if len(column) != count:
+            raise ValueError(f"{name} has {len(column)} entries for {count} of them")
+
+
 def old_forest(
     treeids: Sequence[int], nodeids: Sequence[int], features: Sequence[int], modes: Sequence[str],
     values: Sequence[float], missing: Sequence[int], yes: Sequence[int], no: Sequence[int],
@@ -99,6 +112,18 @@ def old_forest(
     """From the attributes of TreeEnsembleRegressor and -Classifier; ``leaves``: (tree, node, target, weight)."""
     place = {(t, n): i for i, (t, n) in enumerate(zip(treeids, nodeids))}
     count = len(place)
+    columns = {"nodes_nodeids": nodeids, "nodes_featureids": features, "nodes_modes": modes, "nodes_values": values,
+               "nodes_truenodeids": yes, "nodes_falsenodeids": no}  # fmt: skip
+    check_columns(len(treeids), **columns, **({"nodes_missing_value_tracks_true": missing} if missing else {}))
+    if count != len(treeids):
+        raise ValueError("two nodes of a tree have the same id")
+    for i in range(count):
+        for after_ in (yes[i], no[i]) if modes[i] != "LEAF" else ():
+            if (treeids[i], after_) not in place:
+                raise ValueError(f"node {nodeids[i]} of tree {treeids[i]} leads to node {after_}, which the tree does not have")
+    for tree, node, target, _ in leaves:
+        if (tree, node) not in place or not 0 <= target < targets:
+            raise ValueError(f"a weight for node {node} of tree {tree}, target {target} of {targets}: there is none")
     leaf = np.array([m == "LEAF" for m in modes])
     after = [np.array([i if leaf[i] else place[treeids[i], branch[i]] for i in range(count)]) for branch in (yes, no)]
     unknown = sorted(set(modes) - set(MODES) - {"LEAF"})
@@ -123,7 +148,7 @@ def _given(plain: Sequence[float] | None, tensor: np.ndarray | None) -> list[flo
 
 @onnx_op("TreeEnsembleRegressor", domain="ai.onnx.ml")
 def tree_ensemble_regressor(
-    b: Scope, x: Value, *, n_targets: int = 1, aggregate_function: Literal["SUM", "AVERAGE", "MIN", "MAX"] = "SUM",
+    b: Scope, x: Value, *, n_targets: Targets = 1, aggregate_function: Literal["SUM", "AVERAGE", "MIN", "MAX"] = "SUM",
     base_values: tuple[float, ...] | None = None, base_values_as_tensor: np.ndarray | None = None,
     nodes_falsenodeids: tuple[int, ...] = (), nodes_featureids: tuple[int, ...] = (),
     nodes_hitrates: tuple[float, ...] = (), nodes_hitrates_as_tensor: np.ndarray | None = None,
@@ -188,12 +213,25 @@ def tree_ensemble(
     b: Scope, x: Value, *, nodes_splits: np.ndarray, nodes_featureids: tuple[int, ...], nodes_modes: np.ndarray,
     nodes_truenodeids: tuple[int, ...], nodes_falsenodeids: tuple[int, ...], nodes_trueleafs: tuple[int, ...],
     nodes_falseleafs: tuple[int, ...], leaf_targetids: tuple[int, ...], leaf_weights: np.ndarray,
-    tree_roots: tuple[int, ...], aggregate_function: int = 1, post_transform: int = 0, n_targets: int = 1,
+    tree_roots: tuple[int, ...], aggregate_function: Annotated[int, Range(0, 3)] = 1,
+    post_transform: Annotated[int, Range(0, 4)] = 0, n_targets: Targets = 1,
     nodes_hitrates: np.ndarray | None = None, nodes_missing_value_tracks_true: tuple[int, ...] | None = None,
     membership_values: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
     """Leaves follow the inner nodes in the tables; a membership test becomes a chain of equality tests."""
-    inner = len(nodes_featureids)
+    inner, leaves = len(nodes_featureids), len(leaf_targetids)
+    check_columns(inner, nodes_splits=nodes_splits.ravel(), nodes_modes=nodes_modes.ravel(), nodes_truenodeids=nodes_truenodeids,
+                  nodes_falsenodeids=nodes_falsenodeids, nodes_trueleafs=nodes_trueleafs, nodes_falseleafs=nodes_falseleafs,
+                  **({"nodes_missing_value_tracks_true": nodes_missing_value_tracks_true} if nodes_missing_value_tracks_true else {}))  # fmt: skip
+    check_columns(leaves, leaf_weights=leaf_weights.ravel())
+    for what, ids, are_leaves in (("nodes_truenodeids", nodes_truenodeids, nodes_trueleafs), ("nodes_falsenodeids", nodes_falsenodeids, nodes_falseleafs)):
+        for i, is_leaf in zip(ids, are_leaves):
+            if not 0 <= i < (leaves if is_leaf else inner):
+                raise ValueError(f"{what} holds {i}, of {leaves if is_leaf else inner} {'leaves' if is_leaf else 'nodes'}")
+    if not all(0 <= r < inner for r in tree_roots) or not all(0 <= t < n_targets for t in leaf_targetids):
+        raise ValueError(f"tree_roots or leaf_targetids hold what {inner} nodes and {n_targets} targets do not have")
+    if not all(0 <= m <= 6 for m in nodes_modes.ravel().tolist()):
+        raise ValueError("nodes_modes holds a mode that ONNX does not have")
     feature, mode, threshold = (
         list(nodes_featureids),
         nodes_modes.ravel().tolist(),

@@ -261,8 +261,7 @@ def _slice(
     first: list[Dim] = [0] * x.type.rank
     sizes: list[Dim] = list(x.shape)
     strides = [1] * x.type.rank
-    for start, end, axis, step in zip(starts, ends, axes, steps):
-        axis = normalize_axis(axis, x.type.rank)
+    for start, end, axis, step in zip(starts, ends, declare.distinct_axes(axes, x.type.rank), steps):
         first[axis], sizes[axis] = clamp_slice(x.shape[axis], start, end, step)
         strides[axis] = step
     if sizes == list(x.shape) and all(s == 1 for s in strides):
@@ -349,6 +348,8 @@ def expand(b: Scope, x: Value, shape: Value) -> Value:
 @onnx_op("Tile", since=6)
 def tile(b: Scope, x: Value, repeats: Value) -> Value:
     counts = b.dims(repeats, "repeats")
+    if any(d.bounds(c)[1] < 0 for c in counts):
+        raise ValueError(f"repeats {[str(c) for c in counts]}")
     if len(counts) != x.type.rank:
         raise ValueError(f"{len(counts)} repeats for {x.type}")
     return tile_by(b, x, counts)

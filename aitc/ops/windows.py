@@ -11,6 +11,17 @@ from aitc.ir import dim as d
 from aitc.ir.dim import Dim
 
 
+def check_lengths(
+    n: int, pads: Sequence[Any] | None = None, **lists: Sequence[Any] | None
+) -> None:
+    """Raises ValueError unless each list that is given has an entry for each of ``n`` axes of space, ``pads`` two."""
+    for name, given in lists.items():
+        if given is not None and len(given) != n:
+            raise ValueError(f"{name} has {len(given)} entries for {n} axes of space")
+    if pads is not None and len(pads) != 2 * n:
+        raise ValueError(f"{len(pads)} pads for {n} axes of space")
+
+
 def resolve_pads(
     auto_pad: str,
     space: Sequence[Dim],
@@ -21,9 +32,8 @@ def resolve_pads(
 ) -> tuple[Dim, ...]:
     """Begins, then ends. SAME gives ceil(size / stride) outputs. Raises ValueError for an unknown ``auto_pad``."""
     n = len(space)
+    check_lengths(n, pads, strides=strides, dilations=dilations)
     if auto_pad in ("NOTSET", ""):
-        if pads is not None and len(pads) != 2 * n:
-            raise ValueError(f"{len(pads)} pads for {n} axes of space")
         return tuple(pads) if pads else (0,) * (2 * n)
     if auto_pad == "VALID":
         return (0,) * (2 * n)
