@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import sqrt
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from aitc.ir import dtype as dt
@@ -16,7 +18,7 @@ from aitc.ir.graph import Graph, Node
 from aitc.ir.op import Kind
 
 ROUNDOFF = {"f64": 2.0**-53, "f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8}
-_EIGHT_BITS = 2.0**-4  # float8 and int8 values in the middle of a model
+_EIGHT_BITS = 2.0**-4  # float8 values in the middle of a model
 _QUIET = frozenset({Kind.VIEW, Kind.MOVE, Kind.SOURCE})  # they do no arithmetic
 
 
@@ -93,16 +95,20 @@ class OutputReport:
     got: str = ""
     want: str = ""
     note: str = ""
+    fault: str = ""  # of a difference that was judged: "binary", "onnxruntime" or "model", which is ill-conditioned
+    binary_off: float = 0.0  # from float64, in root mean square, relative to the output's own
+    reference_off: float = 0.0  # the same of onnxruntime
 
 
 def compare(
-    name: str, dtype: DType, got: Any, want: Any, limit: Tolerance, spread: np.ndarray | None = None
+    name: str, dtype: DType, got: Any, want: Any, limit: Tolerance, spread: np.ndarray | None = None, floor: float | None = None
 ) -> OutputReport:
     """Compares an output with its reference.
 
     ``spread`` (same shape) is by how much each element of the reference itself moves when the model's numbers are
     moved by one rounding; an element may be off by 8 times that besides. NaNs and infinities must be at the same
-    places. Integers and bools are exact but for their spread.
+    places. Integers and bools are exact but for their spread. ``floor``: the absolute error that is no mistake (``smallest``
+    unless given).
     """
     got, want = np.asarray(got), np.asarray(want)
     report = OutputReport(name, dtype.name, tuple(got.shape), int(got.size), True, allowed=limit.relative)
@@ -115,13 +121,15 @@ def compare(
         return _worst(replace(report, ok=not bad.any(), wrong=int(bad.sum())), bad.astype(float), got, want)
     if not (dtype.is_float or dtype.kind == "complex"):
         return _exact(report, got, want, spread)
-    return _close(report, dtype, got, want, limit, spread)
+    return _close(report, dtype, got, want, limit, spread, smallest(dtype) if floor is None else floor)
 
 
 def _exact(report: OutputReport, got: np.ndarray, want: np.ndarray, spread: np.ndarray | None) -> OutputReport:
     off = np.abs(got.astype(np.float64) - want.astype(np.float64))
     off = np.where(got != want, np.maximum(off, 1), 0)
-    bad = off > (0 if spread is None else 2 * spread)
+    # a quantised value may move as far as the reference does; how far an index moves says nothing
+    steps = 1 if np.issubdtype(want.dtype, np.integer) and want.dtype.itemsize == 1 else 2
+    bad = off > (0 if spread is None else steps * spread)
     different = int(np.count_nonzero(off))
     note = (
         ""
@@ -133,7 +141,13 @@ def _exact(report: OutputReport, got: np.ndarray, want: np.ndarray, spread: np.n
 
 
 def _close(
-    report: OutputReport, dtype: DType, got: np.ndarray, want: np.ndarray, limit: Tolerance, spread: np.ndarray | None
+    report: OutputReport,
+    dtype: DType,
+    got: np.ndarray,
+    want: np.ndarray,
+    limit: Tolerance,
+    spread: np.ndarray | None,
+    floor: float,
 ) -> OutputReport:
     wide = np.complex128 if dtype.kind == "complex" else np.float64
     g, w = got.astype(wide), want.astype(wide)
@@ -142,30 +156,29 @@ def _close(
         spread = None if spread is None else np.repeat(spread[..., None], 2, -1)
     finite = np.isfinite(g) & np.isfinite(w)
     same = (g == w) | (np.isnan(g) & np.isnan(w))
-    # What overflows in a narrow type is infinite there and large in the wider reference.
-    same |= np.isinf(g) & (np.abs(w) >= _largest(dtype)) & (np.sign(g) == np.sign(w))
+    same |= _overflowed(dtype, g, w, limit.relative)
     off = np.where(same, 0.0, np.where(finite, np.abs(np.where(finite, g, 0) - np.where(finite, w, 0)), np.inf))
     size = np.where(np.isfinite(w), np.abs(w), 0.0)
-    rms = float(np.sqrt(np.mean(size**2))) if size.any() else 0.0
-    if rms == 0 and 0 < off.max() <= ROUNDOFF.get(dtype.name, _EIGHT_BITS):
+    rms = _typical(size)
+    if floor and rms == 0 and 0 < off.max() <= ROUNDOFF.get(dtype.name, _EIGHT_BITS):
         # No size to be relative to: a sigmoid or softmax that saturated, and one runtime rounds the last 1e-9 away.
         return replace(
             report,
             max_abs=float(off.max()),
             note="the reference is zero throughout; this is less than one rounding of 1",
         )
-    bound = limit.relative * (size + rms) + _smallest(dtype)
+    bound = limit.relative * (size + rms) + floor
     if spread is not None:
         bound = bound + 8 * spread
-    bad = ~(off <= bound)
+    bad = ~((off <= bound) & np.isfinite(off))
     finite_off = off[np.isfinite(off)]
     rms_off = float(np.sqrt(np.mean(finite_off**2))) if finite_off.size else 0.0
     slack = 0.0 if spread is None else 8 * float(np.sqrt(np.mean(spread**2)))
     cosine = _cosine(g[finite], w[finite])
     notes = []
-    if not bad.any() and rms_off > limit.relative / 2 * rms + slack + _smallest(dtype):
+    if not bad.any() and rms_off > limit.relative / 2 * rms + slack + floor:
         notes.append(f"root mean square of the error {rms_off / (rms or 1):.2e} is above {limit.relative / 2:.2e}")
-    if not bad.any() and not slack and cosine < limit.cosine and rms_off > _smallest(dtype):
+    if not bad.any() and not slack and cosine < limit.cosine and rms_off > floor:
         notes.append(f"cosine {cosine:.9f} is below {limit.cosine:.9f}")
     ok = not bad.any() and not notes
     mean = spread is not None and ok and bool((off > bound - 8 * spread).any())
@@ -183,14 +196,27 @@ def _close(
         max_abs=float(off.max()),
         rms_rel=rms_off / (rms or 1.0),
         cosine=cosine,
-        max_rel=float((off / np.maximum(size, max(1e-3 * rms, 1e-300))).max()),
+        max_rel=float(np.max(off / np.maximum(size, max(1e-3 * rms, 1e-300)))),
         max_ulp=_ulps(dtype, g, w, finite),
         note=note,
     )
-    excess = np.where(np.isfinite(off), off - bound, np.inf)
+    excess = np.where(np.isfinite(off), off, 0) - np.where(np.isfinite(off), bound, -np.inf)
     if dtype.kind == "complex":
         excess = excess.max(-1)
     return _worst(result, excess - excess.min() if np.isfinite(excess).all() else excess, got, want)
+
+
+def _typical(size: np.ndarray) -> float:
+    """The root mean square of magnitudes. A few that are a million times the median, such as the least float that masks are filled
+    with, are left out: they would excuse all the others."""
+    counted = size[size > 0]
+    if not counted.size:
+        return 0.0
+    usual = counted[counted / 1e6 <= np.median(counted)]
+    if 2 * usual.size < size.size and usual.size < counted.size:
+        usual = counted  # no outliers, but most of what is not zero
+    largest = float(usual.max())
+    return largest * float(np.sqrt(np.sum((usual / largest) ** 2) / (size.size - counted.size + usual.size)))
 
 
 def _worst(report: OutputReport, badness: np.ndarray, got: np.ndarray, want: np.ndarray) -> OutputReport:
@@ -200,19 +226,50 @@ def _worst(report: OutputReport, badness: np.ndarray, got: np.ndarray, want: np.
     return replace(report, where=tuple(int(i) for i in where), got=str(got[where]), want=str(want[where]))
 
 
-def _largest(dtype: DType) -> float:
-    return (
-        65504.0
-        if dtype is dt.F16
-        else 3.38e38
-        if dtype.name in ("f32", "bf16")
-        else 1.79e308
-        if dtype.name == "f64"
-        else 448.0
-    )
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a floating type (of a complex one each part) can hold."""
+
+    largest: float
+    overflows_to: str  # what a larger number becomes: "inf", "nan", or "largest" where the type has neither
+    digits: int  # of the significand, the hidden one included
+    least: int  # the exponent of the smallest subnormal
+
+    @property
+    def roundoff(self) -> float:
+        """Half a unit in the last place of 1."""
+        return 2.0**-self.digits
 
 
-def _smallest(dtype: DType) -> float:
+@cache
+def limits(dtype: DType) -> Limits:
+    """The limits of a floating or complex type. Raises ValueError for another one."""
+    if not (dtype.is_float or dtype.kind == "complex"):
+        raise ValueError(f"{dtype} is no floating type")
+    part = dtype.numpy if dtype.is_float else np.zeros((), dtype.numpy).real.dtype
+    info = ml_dtypes.finfo(part)
+    with np.errstate(all="ignore"):
+        beyond = np.array(np.inf, np.float32).astype(part).astype(np.float64)
+    becomes = "inf" if np.isinf(beyond) else "nan" if np.isnan(beyond) else "largest"
+    return Limits(float(info.max), becomes, info.nmant + 1, round(np.log2(float(info.smallest_subnormal))))
+
+
+def _overflowed(dtype: DType, g: np.ndarray, w: np.ndarray, relative: float) -> np.ndarray:
+    """Where ``g`` is what ``dtype`` makes of a number beyond its largest, and the reference, which is wider, holds such a number.
+
+    Between the largest number and the next one that there would be, rounding decides; the reference's own error does, too.
+    """
+    limit = limits(dtype)
+    beyond = np.abs(w) * (1 + relative) >= limit.largest * (1 + limit.roundoff)
+    beyond &= np.isfinite(w)
+    if limit.overflows_to == "nan":
+        return np.asarray(beyond & np.isnan(g))
+    if limit.overflows_to == "inf":
+        return np.asarray(beyond & np.isinf(g) & (np.sign(g) == np.sign(w)))
+    return np.asarray(beyond & (g == np.copysign(limit.largest, w)))
+
+
+def smallest(dtype: DType) -> float:
     """Absolute errors below this are no mistakes: underflow, and the tails of functions with values around 1
     (onnxruntime's sigmoid is 0 where 1e-8 would be right)."""
     return 1e-6 if dtype is dt.F16 else 1e-12 if dtype is dt.F64 else 1.2e-7
@@ -227,13 +284,12 @@ def _cosine(g: np.ndarray, w: np.ndarray) -> float:
 
 def _ulps(dtype: DType, g: np.ndarray, w: np.ndarray, finite: np.ndarray) -> float:
     """The largest distance in units in the last place of the reference, as ``dtype`` has them."""
-    digits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8, "c64": 24, "c128": 53}.get(dtype.name, 4)
-    least = {"f64": -1074, "f32": -149, "f16": -24, "bf16": -133, "c64": -149, "c128": -1074}.get(dtype.name, -9)
+    limit = limits(dtype)
     if not finite.any():
         return 0.0
     _, exponent = np.frexp(np.abs(w[finite]))
     return float(
-        (np.abs(g[finite] - w[finite]) / np.exp2(np.maximum(exponent - digits, least).astype(np.float64))).max()
+        (np.abs(g[finite] - w[finite]) / np.exp2(np.maximum(exponent - limit.digits, limit.least).astype(np.float64))).max()
     )
 
 

@@ -51,8 +51,9 @@ class Reference:
     inputs are converted, outputs come back as float32.
     """
 
-    def __init__(self, model: str | Path | bytes | onnx.ModelProto, outputs: Sequence[str] = ()):
-        """``outputs``: further values of the main graph (ONNX names) to return beside the model's outputs."""
+    def __init__(self, model: str | Path | bytes | onnx.ModelProto, outputs: Sequence[str] = (), exact_products: bool = False):
+        """``outputs``: further values of the main graph (ONNX names) to return beside the model's outputs. ``exact_products``: see
+        ``open_session``."""
         self.oracle = ""
         self._path = Path(model) if isinstance(model, (str, Path)) else None
         raw = model if isinstance(model, onnx.ModelProto) else load_structure(model)
@@ -75,6 +76,8 @@ class Reference:
         self._bytes = sum(_bytes(t) for t in raw.graph.initializer)
         self.random = random_values(raw)
         self.detects = any(n.op_type in ("NonMaxSuppression", "TopK", "NonZero") for n in raw.graph.node)
+        self.multiplies_integers = any(n.op_type in INTEGER_PRODUCTS for g in graphs(raw) for n in g.node)
+        self._exact_products = exact_products
         self._session: Any = None
         self._evaluator: Any = None
         self._why_not = ""
@@ -91,51 +94,31 @@ class Reference:
             except TooLarge:
                 raise  # onnx.reference keeps all values, and would take more
             except Exception as error:
-                self._why_not = _first_line(error)
+                self._why_not = first_line(error)
         try:
             return self._run_evaluator(feeds)
         except Exception as error:
-            raise NoReference(f"onnxruntime: {self._why_not}; onnx.reference: {_first_line(error)}") from error
+            raise NoReference(f"onnxruntime: {self._why_not}; onnx.reference: {first_line(error)}") from error
 
     @property
     def refuses(self) -> bool:
         """Whether onnxruntime, which reads this model, would not compute the last run."""
         return self._session is not None and not self.oracle.startswith("onnxruntime")
 
-    def spread(
-        self, feeds: Mapping[str, np.ndarray], roundoff: float, plain: Mapping[str, Any], runs: int = 3
-    ) -> dict[str, np.ndarray]:
-        """By how much each output element moves when every weight and float input is moved by about one rounding: the
-        model's own amplification of rounding errors. Outputs that then change their shape are left out. Raises
-        NoReference.
-        """
-        moved: dict[str, np.ndarray] = {}
-        reshaped: set[str] = set()
+    def whole(self) -> onnx.ModelProto:
+        """The model with its weights, as this oracle reads it. Raises TooLarge where memory does not hold the copies that changing
+        it takes."""
         if _COPIES * self._bytes > available_bytes():
             raise TooLarge(f"{_COPIES} copies of {self._bytes / 2**30:.2f} GiB of weights do not fit into this machine's memory")
-        full = self._proto or onnx.load(str(self._path))
-        for seed in range(runs):
-            rng = np.random.default_rng(seed)
-            other = Reference(_jitter(full, roundoff, rng))
-            shaken = {n: _shake(a, roundoff, rng) for n, a in feeds.items()}
-            for name, value in other.run(shaken).items():
-                a, b = np.asarray(plain[name]), np.asarray(value)
-                if a.shape != b.shape or a.dtype == object:
-                    reshaped.add(name)
-                    continue
-                wide = np.complex128 if np.iscomplexobj(a) else np.float64
-                with np.errstate(invalid="ignore"):
-                    off = np.nan_to_num(np.abs(a.astype(wide) - b.astype(wide)), nan=0.0)
-                moved[name] = np.maximum(moved.get(name, np.zeros(a.shape)), off)
-        return {n: m for n, m in moved.items() if n not in reshaped}
+        return self._proto or onnx.load(str(self._path))
 
     def _run_session(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         import onnxruntime as ort
 
         if self._session is None:
             with scratch("reference") as folder:
-                self._session = _open(self._source(folder), None)
-        results = _run(self._session, self.outputs, feeds)
+                self._session = open_session(self._source(folder), None, self._exact_products)
+        results = run_session(self._session, self.outputs, feeds)
         self.oracle = f"onnxruntime {ort.__version__}"
         return dict(zip(self.outputs, results))
 
@@ -161,8 +144,12 @@ class Reference:
 _limited: list[int] = []  # the limit of the one arena that all sessions of this process share
 
 
-def _open(source: str | bytes, beside: Path | None) -> Any:
-    """A session of onnxruntime. ``beside``: where the external data of a model in memory lie."""
+def open_session(source: str | bytes, beside: Path | None = None, exact_products: bool = False) -> Any:
+    """A session of onnxruntime. ``beside``: where the external data of a model in memory lie.
+
+    ``exact_products``: on an x86 without VNNI onnxruntime adds pairs of u8·s8 products in 16 bits, which overflow; with this it
+    multiplies u8 by u8. It does so among its fusions only, which change the arithmetic of floats.
+    """
     import onnxruntime as ort
 
     if not _limited:  # an error where memory ends: without a limit the kernel would kill this process without a word
@@ -173,6 +160,9 @@ def _open(source: str | bytes, beside: Path | None) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # fusions change the arithmetic
+    if exact_products:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.add_session_config_entry("session.x64quantprecision", "1")
     options.execution_order = ort.ExecutionOrder.PRIORITY_BASED  # as the nodes stand: a value is measured and freed at once
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
@@ -182,7 +172,7 @@ def _open(source: str | bytes, beside: Path | None) -> Any:
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def _run(session: Any, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[Any]:
+def run_session(session: Any, outputs: Sequence[str], feeds: Mapping[str, np.ndarray]) -> list[Any]:
     """Runs a session; what it held is free afterwards. Raises TooLarge where the memory does not suffice."""
     import onnxruntime as ort
 
@@ -228,11 +218,11 @@ def largest_magnitudes(
     try:
         data = model.SerializeToString()
         model.Clear()  # the weights are in the bytes
-        results = _run(_open(data, folder), outputs, feeds)
+        results = run_session(open_session(data, folder), outputs, feeds)
     except NoReference:
         raise
     except Exception as error:
-        raise NoReference(f"onnxruntime: {_first_line(error)}") from error
+        raise NoReference(f"onnxruntime: {first_line(error)}") from error
     # of no elements the largest is infinite
     return {n: float(largest) for n, largest in zip(values, results) if np.isfinite(largest)}
 
@@ -256,14 +246,14 @@ def load_structure(model: str | Path | bytes) -> onnx.ModelProto:
 
 def float_values(model: str | Path | bytes | onnx.ModelProto) -> list[str]:
     """Names of the float32 results of nodes of the main graph, as far as onnx's shape inference types them."""
-    raw = _without_weights(model if isinstance(model, onnx.ModelProto) else load_structure(model))
+    raw = without_weights(model if isinstance(model, onnx.ModelProto) else load_structure(model))
     made = {o for n in raw.graph.node for o in n.output if o}
     inferred = onnx.shape_inference.infer_shapes(raw)
     typed = [*inferred.graph.value_info, *inferred.graph.output]
     return list(dict.fromkeys(v.name for v in typed if v.name in made and v.type.tensor_type.elem_type == FLOAT))
 
 
-def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of ``model`` for shape inference: shapes never depend on large weights, and copying them takes seconds."""
     copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = copy.graph
@@ -279,32 +269,12 @@ def _plain(array: np.ndarray, widened: bool) -> np.ndarray:
     return array.astype(np.float32) if widened and array.dtype == ml_dtypes.bfloat16 else array
 
 
-def _shake(array: np.ndarray, roundoff: float, rng: np.random.Generator) -> np.ndarray:
-    """``array`` with each float moved by about ``roundoff``, relatively."""
-    if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
-        return array
-    wide = array.astype(np.float64)
-    return (wide * (1 + 2 * roundoff * rng.standard_normal(array.shape))).astype(array.dtype)
-
-
-def _jitter(model: onnx.ModelProto, roundoff: float, rng: np.random.Generator) -> onnx.ModelProto:
-    """A copy of ``model`` (data loaded) with every float weight shaken."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for g in _graphs(copy):
-        for t in getattr(g, "initializer", ()):
-            if t.data_type in (FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE):
-                name = t.name
-                t.CopyFrom(onnx.numpy_helper.from_array(_shake(onnx.numpy_helper.to_array(t), roundoff, rng), name))
-    return copy
-
-
 def _bytes(tensor: onnx.TensorProto) -> int:
     """What a tensor takes in memory, wherever its data lie."""
     return int(np.prod(tensor.dims, dtype=np.int64)) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
@@ -320,7 +290,7 @@ def node_outputs(model: str | Path | bytes) -> list[tuple[str, str, str]]:
     return [(o, n.name, n.op_type) for n in raw.graph.node for o in n.output if o]
 
 
-def _graphs(model: onnx.ModelProto) -> list[Any]:
+def graphs(model: onnx.ModelProto) -> list[Any]:
     """The main graph, all nested graphs and the local functions: whatever has ``node``."""
     found: list[Any] = []
     stack: list[Any] = [model.graph, *model.functions]
@@ -332,6 +302,11 @@ def _graphs(model: onnx.ModelProto) -> list[Any]:
                 stack.extend([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)
     return found
 
+
+# onnxruntime may saturate their sums of u8·s8 products, see ``open_session``
+INTEGER_PRODUCTS = frozenset(
+    "ConvInteger DynamicQuantizeLSTM DynamicQuantizeMatMul MatMulInteger MatMulIntegerToFloat QAttention QGemm QLinearConv QLinearMatMul".split()
+)
 
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -366,7 +341,7 @@ def _typed(g: Any) -> list[onnx.ValueInfoProto]:
 
 
 def _has_bfloat16(model: onnx.ModelProto) -> bool:
-    for g in _graphs(model):
+    for g in graphs(model):
         tensors = list(getattr(g, "initializer", ()))
         for node in g.node:
             for a in node.attribute:
@@ -380,23 +355,26 @@ def _has_bfloat16(model: onnx.ModelProto) -> bool:
     return False
 
 
-def widen(model: onnx.ModelProto) -> None:
-    """Turns every bfloat16 of ``model`` (with its data loaded) into float32, in place."""
-    for g in _graphs(model):
+def widen(model: onnx.ModelProto, narrow: Sequence[int] = (BFLOAT16,), to: int = FLOAT) -> None:
+    """Turns every float of the types ``narrow`` of ``model`` (with its data loaded), bfloat16 unless they are given, into ``to``, in place."""
+    for g in graphs(model):
         for t in getattr(g, "initializer", ()):
-            _widen_tensor(t)
+            _widen_tensor(t, narrow, to)
         for v in _typed(g):
-            if v.type.tensor_type.elem_type == BFLOAT16:
-                v.type.tensor_type.elem_type = FLOAT
+            if v.type.tensor_type.elem_type in narrow:
+                v.type.tensor_type.elem_type = to
         for node in g.node:
             for a in node.attribute:
-                if a.name in ("to", "dtype", "output_dtype", "stash_type") and a.i == BFLOAT16:
-                    a.i = FLOAT
+                if a.name in _TYPE_ATTRIBUTES and a.i in narrow:
+                    a.i = to
                 for t in [a.t] if a.type == onnx.AttributeProto.TENSOR else a.tensors:
-                    _widen_tensor(t)
+                    _widen_tensor(t, narrow, to)
 
 
-def _widen_tensor(t: onnx.TensorProto) -> None:
-    if t.data_type == BFLOAT16:
-        name = t.name
-        t.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(t).astype(np.float32), name))
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "stash_type", "softmax_precision", "precision")
+
+
+def _widen_tensor(t: onnx.TensorProto, narrow: Sequence[int], to: int) -> None:
+    if t.data_type in narrow:
+        name, array = t.name, onnx.numpy_helper.to_array(t)
+        t.CopyFrom(onnx.numpy_helper.from_array(array.astype(onnx.helper.tensor_dtype_to_np_dtype(to)), name))

@@ -18,8 +18,9 @@ from aitc.build.scratch import scratch
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.schedule.plan import DimSource, Port, Require
 from aitc.verify.child import TIMEOUT_S, ChildFailed, Crashed, TooLong, apart, begin
-from aitc.verify.compare import OutputReport, Tolerance, compare, compare_rows, tolerance
+from aitc.verify.compare import OutputReport, tolerance
 from aitc.verify.inputs import ATTEMPTS, Arrays, dim_choices, other_choices, random_inputs
+from aitc.verify.judge import Evidence, judge
 from aitc.verify.reference import NoReference, Reference, avoid_onnxruntime
 
 REFERENCE, COMPARISON = "the reference", "judging the difference"  # steps of a verification
@@ -75,7 +76,8 @@ class Verification:
             f"max abs {worst.max_abs:.2e}, max rel {worst.max_rel:.2e}, cosine {worst.cosine:.7f} beside {self.oracle}"
         )
         bad = [o.name for o in self.outputs if not o.ok]
-        return f"{self.status}: {text}" + (f"; wrong: {', '.join(bad)}" if bad else "")
+        judged = [f"; {o.name}: {o.note}" for o in self.outputs if o.ok and o.fault]
+        return f"{self.status}: {text}" + (f"; wrong: {', '.join(bad)}" if bad else "") + "".join(judged)
 
 
 def verify(subject: Subject, model: str | Path | bytes, seed: int = 0, feeds: Arrays | None = None) -> Verification:
@@ -139,7 +141,8 @@ def _verify(subject: Subject, model: str | Path | bytes, seed: int, feeds: Array
         begin("the binary")
         got = run_binary(subject, trial.arrays)
         begin(COMPARISON)
-        reports = judge(subject, reference, trial, got, limit)
+        evidence = Evidence(reference, trial.arrays, trial.want, subject.roundoff)
+        reports = judge({p.name: p.dtype for p in subject.outputs}, evidence, got, limit)
         if not done.outputs or _badness(reports) > _badness(done.outputs):
             done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims, attempt=trial.attempt)
     wrong = [o for o in done.outputs if not o.ok]
@@ -205,57 +208,6 @@ def _trial(subject: Subject, reference: Reference, seed: int, dims: dict[str, in
     arrays = random_inputs(subject.inputs, dims, seed, attempt)
     begin(REFERENCE)
     return Trial(seed, dims, arrays, reference.run(arrays), attempt)
-
-
-def judge(
-    subject: Subject, reference: Reference, trial: Trial, got: Mapping[str, np.ndarray], limit: Tolerance
-) -> tuple[OutputReport, ...]:
-    """The reports of all outputs. What misses the plain tolerance is measured against how much the reference itself
-    moves when its numbers are moved by one rounding, and detections are compared as sets.
-    """
-    want = trial.want
-    types = {p.name: p.dtype for p in subject.outputs}
-    reports = {n: compare(n, t, got[n], want[n], limit) for n, t in types.items()}
-    for n in reference.random & reports.keys():
-        if np.shape(got[n]) == np.shape(want[n]):
-            shape = tuple(np.shape(got[n]))
-            note = "depends on numbers drawn at random: the shape alone was compared"
-            reports[n] = OutputReport(n, types[n].name, shape, int(np.size(got[n])), True, note=note)
-    missed = [n for n, r in reports.items() if not r.ok]
-    if missed:
-        try:
-            spread = reference.spread(trial.arrays, max(subject.roundoff, 2.0**-24), want)
-        except NoReference as none:
-            spread = {}
-            for n in missed:
-                reports[n] = replace(reports[n], note=reports[n].note or f"its sensitivity to rounding is not known: {none}")
-        for n in missed:
-            if n in spread and spread[n].shape == np.shape(got[n]):
-                reports[n] = compare(n, types[n], got[n], want[n], limit, _bounded(spread[n], want[n]))
-    missed = [n for n, r in reports.items() if not r.ok]
-    if missed and reference.detects:
-        rows = np.shape(want[missed[0]])[:1]
-        group = [n for n in types if rows and np.shape(want[n])[:1] == rows and np.ndim(got[n]) == np.ndim(want[n])]
-        agree, alone = compare_rows(got, want, types, limit, group) if group else (False, 0)
-        if agree and set(missed) <= set(group):
-            for n in missed:
-                reports[n] = replace(
-                    reports[n], ok=True, note=f"agrees as a set of detections, {alone} of {rows[0]} without a partner"
-                )
-    return tuple(reports.values())
-
-
-def _bounded(spread: np.ndarray, want: Any) -> np.ndarray:
-    """What of ``spread`` may excuse an output. It comes of a few runs, so an element that happened not to move is as
-    uncertain as its neighbours; and an output that moves by more than a hundredth of its own size would excuse all.
-    """
-    want = np.asarray(want)
-    if want.dtype.kind not in "fc":
-        return spread
-    spread = np.maximum(spread, np.sqrt(np.mean(spread**2)))
-    finite = np.abs(np.where(np.isfinite(want), want, 0))
-    rms = float(np.sqrt(np.mean(finite.astype(np.float64) ** 2))) if want.size else 0.0
-    return np.asarray(np.minimum(spread, 0.01 * (rms + finite)))
 
 
 def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:

@@ -33,7 +33,7 @@ RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 WITHIN = {("report", "progress"), ("describe", "progress"), ("describe", "report"), ("tune", "profile"), ("tune", "latency")}  # (who, whom) in one row
 
 DOORS = {
-    "onnx": ("importer/", "verify/reference.py"),
+    "onnx": ("importer/", "verify/reference.py", "verify/exact.py", "verify/noise.py"),
     "jinja2": ("emit/render.py",),
     "onnxruntime": ("verify/reference.py",),
     "subprocess": ("build/", "verify/run.py"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aitc.ir import dtype as dt
-from aitc.verify.compare import ROUNDOFF, compare, compare_rows, tolerance
+from aitc.verify.compare import ROUNDOFF, compare, compare_rows, limits, tolerance
 
 RNG = np.random.default_rng(0)
 LIMIT = tolerance(ROUNDOFF["f32"], 16)
@@ -77,6 +77,46 @@ def test_overflow_of_half_precision_is_the_reference_that_is_too_large() -> None
     limit = tolerance(ROUNDOFF["f16"], 4)
     assert compare("y", dt.F16, np.array([np.inf, 1], np.float16), np.array([70000.0, 1], np.float32), limit).ok
     assert not compare("y", dt.F16, np.array([np.inf, 1], np.float16), np.array([60000.0, 1], np.float32), limit).ok
+
+
+FLOATS = [d for d in dt.ALL if d.is_float or d.kind == "complex"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_the_limits_of_each_type_are_those_of_its_numbers(dtype: dt.DType) -> None:
+    found = limits(dtype)
+    held = np.array([found.largest], np.float64).astype(dtype.numpy)
+    assert np.isfinite(held).all() and held.real.astype(np.float64)[0] == found.largest
+    if dtype.name != "f8e8m0":  # which has powers of two alone
+        next_to_one = (1 + 2 * found.roundoff, 1 + found.roundoff / 2)
+        up, same = np.array(next_to_one, np.float64).astype(dtype.numpy).real.astype(np.float64)
+        assert up > 1 and same == 1
+    assert np.array([2.0**found.least]).astype(dtype.numpy).real.astype(np.float64)[0] == 2.0**found.least > 0
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_infinity_is_no_finite_number_of_any_type(dtype: dt.DType) -> None:
+    limit = tolerance(2.0**-9, 4)
+    beyond = {"inf": np.inf, "nan": np.nan, "largest": limits(dtype).largest}[limits(dtype).overflows_to]
+    got = np.array([beyond, 1], np.float64).astype(dtype.numpy)
+    inside = limits(dtype).largest / 2
+    assert not compare("y", dtype, got, np.array([inside, 1]), limit).ok
+    wider = np.longdouble if dtype.numpy.itemsize == 8 and dtype.is_float else np.float64
+    if dtype.name not in ("f64", "c128"):  # of which there is no wider reference
+        assert compare("y", dtype, got, np.array([limits(dtype).largest * 2.1, 1], wider), limit).ok
+        if limits(dtype).overflows_to == "inf":
+            assert not compare("y", dtype, -got, np.array([limits(dtype).largest * 2.1, -1], wider), limit).ok
+
+
+def test_an_infinite_float8_where_1024_is_right() -> None:
+    got = np.array([np.inf, 1], np.float32).astype(dt.F8E5M2.numpy)
+    assert not compare("y", dt.F8E5M2, got, np.array([1024.0, 1], np.float32), tolerance(2.0**-4, 1)).ok
+
+
+def test_subnormals_and_negative_zero() -> None:
+    tiny = np.array([1e-310, -0.0, 1.0])
+    assert compare("y", dt.F64, np.array([0.0, 0.0, 1.0]), tiny, tolerance(2.0**-53, 1)).ok
+    assert compare("y", dt.F32, np.array([1e-45, 0.0, 1.0], np.float32), np.array([0, -0.0, 1], np.float32), LIMIT).ok
 
 
 def test_a_saturated_reference_of_zeros_is_measured_against_one() -> None:

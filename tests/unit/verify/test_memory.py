@@ -17,6 +17,7 @@ from aitc.importer.onnx import import_model
 from aitc.verify import bisect
 from aitc.verify.bisect import Steps, first_difference
 from aitc.verify.compare import tolerance
+from aitc.verify.noise import spreads
 from aitc.verify.reference import Reference, TooLarge
 
 # In a process of its own: onnxruntime's limit holds from the first session on.
@@ -58,7 +59,7 @@ def test_weights_are_not_copied_into_memory_that_is_not_there(tmp_path: Path, mo
     plain = reference.run(feeds)
     monkeypatch.setattr("aitc.verify.reference.available_bytes", lambda: 4 * 64)
     with pytest.raises(TooLarge, match="copies of"):
-        reference.spread(feeds, 1e-3, plain)
+        next(spreads(reference, feeds, 1e-3, plain))
 
 
 def test_a_difference_is_not_searched_among_more_values_than_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
