@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from aitc.ir import dtype as dtypes
 from aitc.ir.dim import evaluate
 from aitc.ir.dtype import DType
 from aitc.ir.parse import parse_dim
+from aitc.whole import check_weights, require_whole
 
 _EXITS = {abi.BAD_ARGUMENT: Exit.USAGE, abi.BAD_INPUT: Exit.USAGE, abi.FILE_ERROR: Exit.IO, abi.INTERNAL: Exit.INTERNAL}
 _DEVICES = {
@@ -61,12 +63,14 @@ class Span:
     end: float
 
 
-def load(path: str | Path, device: int = 0, weights: str | Path | None = None) -> Model:
+def load(path: str | Path, device: int = 0, weights: str | Path | None = None, check: bool = False) -> Model:
     """The compiled model in ``path``: an output folder of ``aitc compile``, or the library itself. ``device`` numbers GPUs.
 
-    Raises AitcError: IO if there is no such library, RUNTIME if the device does not fit.
+    ``check``: the weights are read whole and compared with their SHA-256; without it their size and what the file says of itself are.
+    A library runs code in this process: load only what you trust. Raises AitcError: IO if there is no such library, if it is
+    truncated or if its weights are damaged, RUNTIME if the device does not fit.
     """
-    return Model(_library(Path(path)), device, weights)
+    return Model(_library(Path(path)), device, weights, check)
 
 
 def _library(path: Path) -> Path:
@@ -141,9 +145,10 @@ class DeviceArray:
 class Model:
     """A compiled model on a device. Calls may come from several threads (they take turns). ``with`` or ``close()`` frees it."""
 
-    def __init__(self, library: Path, device: int = 0, weights: str | Path | None = None):
+    def __init__(self, library: Path, device: int = 0, weights: str | Path | None = None, check: bool = False):
         self._handle = c_void_p()
         self._lock = threading.Lock()
+        require_whole(library)
         try:
             self._dll = ctypes.CDLL(str(library.resolve()))
             entry = self._dll.aitc_model_v1
@@ -169,7 +174,11 @@ class Model:
             for s in (t.symbols[i] for i in range(t.symbol_count))
         )
         self.launches = tuple(t.launches[i].decode() for i in range(t.launch_count))
-        self._check(t.create(device, str(weights).encode() if weights else None, byref(self._handle)))
+        if check:
+            beside = library.resolve().with_name(f"{self.name}.weights")
+            for path in [Path(weights)] if weights else [library, *([beside] if beside.is_file() else [])]:
+                check_weights(path, t.digest.decode())
+        self._check(t.create(device, os.fsencode(weights) if weights else None, byref(self._handle)))
         self.device_name = t.device_name(self._handle).decode()
 
     def __call__(self, *arrays: Any, **by_name: Any) -> list[Any]:

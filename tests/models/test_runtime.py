@@ -405,6 +405,109 @@ def test_null_pointers_are_errors_with_a_text(out: Path) -> None:
     assert b"given f64[]" in library.hand_last_error()
     library.hand_destroy(handle)
     library.hand_destroy(None)
+    library.hand_destroy(handle)
+    assert library.hand_run(handle, inputs, outputs, None) == abi.BAD_ARGUMENT
+    assert b"was destroyed" in library.hand_last_error()
+
+
+def test_sizes_that_no_memory_has(model: aitc.runtime.Model) -> None:
+    table, place, here = model._table, ctypes.c_void_p(1), ctypes.create_string_buffer(8)
+    most = 2**64 - 1
+    for size in (most, most - 63, most - 64, most // 2, most // 2 + 1, most // 2 - 63, 2**62):
+        for device in (0, -1):
+            assert table.allocate(device, size, ctypes.byref(place)) == abi.OUT_OF_MEMORY
+            assert b"cannot allocate" in table.last_error()
+        assert size <= most // 2 or table.copy(0, here, here, size) == abi.BAD_ARGUMENT
+    for device in (-2, 1, 2**31 - 1, -(2**31)):
+        assert table.allocate(device, 8, ctypes.byref(place)) == abi.NO_DEVICE
+        assert table.copy(device, here, here, 8) == abi.NO_DEVICE
+        assert table.create(device, None, ctypes.byref(place)) == abi.NO_DEVICE and not place.value
+    for size in (0, 1, 63, 64, 65, 1 << 20):
+        assert table.allocate(-1, size, ctypes.byref(place)) == abi.OK and place.value % 64 == 0
+        ctypes.memset(place, 1, size)
+        assert table.copy(0, place, place, size) == abi.OK
+        table.release(-1, place)
+    assert table.allocate(0, 8, None) == abi.BAD_ARGUMENT
+    assert table.copy(0, None, here, 1) == table.copy(0, here, None, 1) == abi.BAD_ARGUMENT
+    assert table.copy(0, None, None, 0) == abi.OK
+    table.release(0, None)
+
+
+def test_tensors_that_say_what_cannot_be(model: aitc.runtime.Model) -> None:
+    """Ranks, types and counts beyond everything: an error, and nothing behind the arrays is read."""
+    table, handle = model._table, model._handle
+    good = [(2, 1, (1, 4)), (1, 7, (1,))]
+    data = ctypes.create_string_buffer(4096)
+
+    def tensors(*rows: tuple[int, int, tuple[int, ...]]) -> ctypes.Array[abi.Tensor]:
+        made = (abi.Tensor * len(rows))()
+        for t, (rank, dtype, shape) in zip(made, rows, strict=True):
+            t.data, t.rank, t.dtype, t.shape = ctypes.addressof(data), rank, dtype, (ctypes.c_int64 * len(shape))(*shape)
+        return made
+
+    outputs = tensors(*((0, p.dtype.onnx, ()) for p in PLAN.outputs))
+    for t in outputs:
+        t.shape = None
+    assert table.run(handle, tensors(*good), 2, outputs, len(outputs), None) == abi.OK
+    least, most = -(2**31), 2**31 - 1
+    bad = [(1_000_000, 1, (1, 4)), (most, 1, (1, 4)), (-1, 1, (1, 4)), (least, 1, (1, 4)), (2, most, (1, 4)), (2, least, (1, 4)),
+           (2, 0, (1, 4)), (2, 1, (-1, 4)), (2, 1, (2**62, 4)), (2, 1, (-(2**63), 4)), (2, 1, (1, 2**62))]  # fmt: skip
+    for row in bad:
+        given = tensors(row, good[1])
+        sizes = (ctypes.c_int64 * 64)()
+        assert table.output_shapes(given, 2, sizes) == abi.BAD_INPUT
+        assert table.run(handle, given, 2, outputs, len(outputs), None) == abi.BAD_INPUT
+        assert b'input "x": expected f32[' in table.last_error() and len(table.last_error()) < 300
+        assert table.run_sized(handle, given, 2, outputs, len(outputs), sizes, None) == abi.BAD_INPUT
+    for count in (0, 1, 3, 2**32 + 2, 2**64 - 1):
+        assert table.run(handle, tensors(*good), count, outputs, len(outputs), None) == abi.BAD_ARGUMENT
+        assert table.run(handle, tensors(*good), 2, outputs, count + len(outputs) + 2, None) == abi.BAD_ARGUMENT
+    seconds, spans, n = (ctypes.c_double * 1)(), ctypes.POINTER(abi.Span)(), ctypes.c_size_t()
+    for warmup, runs in ((-1, 1), (0, -1), (least, least)):
+        assert table.bench(handle, tensors(*good), 2, warmup, runs, seconds, None) == abi.BAD_ARGUMENT
+        assert table.profile(handle, tensors(*good), 2, warmup, runs, None, ctypes.byref(spans), ctypes.byref(n)) == abi.BAD_ARGUMENT
+    texts: list[bytes] = []
+    thread = threading.Thread(target=lambda: texts.append(table.last_error()))
+    thread.start()
+    thread.join()
+    assert texts == [b""] and table.last_error()  # each thread has its own
+
+
+@pytest.mark.parametrize("kept", [0, 1, 63, 64, 300, 5000, 0.25, 0.5, 0.9, -1, -129, -5000])
+def test_a_half_copied_library(out: Path, tmp_path: Path, kept: float) -> None:
+    """It is an error in Python, not a signal. The executable has the loader's answer where that gives one."""
+    whole = (out / "libhand.so").read_bytes()
+    (tmp_path / "libhand.so").write_bytes(whole[: int(len(whole) * kept) if isinstance(kept, float) else int(kept)])
+    script = f"import aitc, sys\ntry:\n aitc.load({str(tmp_path)!r})\nexcept aitc.errors.AitcError as e:\n sys.exit(int(e.exit_code))"
+    done = subprocess.run([sys.executable, "-c", "import aitc.errors\n" + script], capture_output=True, text=True)
+    assert done.returncode == Exit.IO, (done.returncode, done.stderr)
+
+
+def test_damaged_weights(out: Path, tmp_path: Path) -> None:
+    """A wrong byte is seen on request; wrong sizes always."""
+    data = bytearray((out / "libhand.so").read_bytes())
+    (tmp_path / "libhand.so").write_bytes(data)
+    aitc.load(tmp_path, check=True)
+    (tmp_path / "libhand.so").unlink()
+    data[-140] ^= 1
+    (tmp_path / "libhand.so").write_bytes(data)
+    aitc.load(tmp_path)
+    with pytest.raises(AitcError, match="are damaged") as e:
+        aitc.load(tmp_path, check=True)
+    assert e.value.exit_code is Exit.IO
+    weights = tmp_path / "w"
+    tail = _tail(out, "hand")
+    for damaged in (tail[1:], b"\0" + tail, tail[:-1], tail[: len(tail) // 2], tail[:-120] + (2**63).to_bytes(8, "little") + tail[-112:]):
+        weights.write_bytes(damaged)
+        for check in (False, True):
+            with pytest.raises(AitcError) as e:
+                aitc.load(out / "libhand.so", weights=weights, check=check)
+            assert e.value.exit_code is Exit.IO
+    weights.unlink()
+    os.mkfifo(weights)
+    for place in (weights, tmp_path):
+        with pytest.raises(AitcError, match="no regular file"):
+            aitc.load(out / "libhand.so", weights=place)
 
 
 # ---- C and C++

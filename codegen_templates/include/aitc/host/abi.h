@@ -115,11 +115,14 @@ typedef struct aitc_model {
   const aitc_symbol* symbols;
   const char* const* launches; /* names, in order */
 
+  /* What went wrong in the last call of this thread that did not return AITC_OK; never null. The text is the thread's:
+   * valid until the next such call of the thread to this library, or until the thread ends. Copy it to keep it. */
   const char* (*last_error)(void);
   int (*device_count)(void);
   /* An instance on `device` (0 on cpu). `weights`: a file to read the weights from, null for the library itself or
    * NAME.weights beside it. */
   aitc_status (*create)(int device, const char* weights, aitc_instance** instance);
+  /* Null, and an instance that was destroyed before, are let pass. A run that still goes on is finished first. */
   void (*destroy)(aitc_instance* instance);
   /* A short text of what the instance runs on, valid as long as it lives. */
   const char* (*device_name)(const aitc_instance* instance);

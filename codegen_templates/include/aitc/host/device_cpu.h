@@ -124,14 +124,19 @@ class Pages {
 
 inline int device_count() { return 1; }
 
-inline void* device_allocate(int, size_t bytes) {
-  void* data = aligned_alloc(64, (bytes + 64) / 64 * 64);
-  if (data == nullptr) throw Error(AITC_OUT_OF_MEMORY, format("cannot allocate %zu bytes", bytes));
-  return data;
+inline void check_device(int device) {
+  if (device < -1 || device > 0)
+    throw Error(AITC_NO_DEVICE, format("there is no cpu device %d: use 0, or -1 for host memory", device));
+}
+inline void* device_allocate(int device, size_t bytes) {
+  check_device(device);
+  return host_allocate(bytes);
 }
 inline void device_release(int, void* data) { free(data); }
-inline void device_copy(int, void* to, const void* from, size_t bytes) {
-  if (bytes) memcpy(to, from, bytes);
+inline void device_copy(int device, void* to, const void* from, size_t bytes) {
+  check_device(device);
+  check_copy(to, from, bytes);
+  if (bytes) memmove(to, from, bytes);
 }
 
 // What one instance owns, and how it runs.

@@ -1,5 +1,6 @@
 // The run time on CUDA and HIP devices: memory, and an instance whose launches are recorded once and replayed.
 #pragma once
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,23 +14,32 @@ namespace aitc::host {
 
 inline int device_count() { return gpu::device_count(); }
 
+inline void check_device(int device) {
+  const int count = device_count();
+  if (device < 0 || device >= count)
+    throw Error(AITC_NO_DEVICE, format("there is no device %d: %d found, and -1 is host memory", device, count));
+}
 inline void* device_allocate(int device, size_t bytes) {
-  if (device < 0) {  // of the host
-    void* data = aligned_alloc(64, (bytes + 64) / 64 * 64);
-    if (data == nullptr) throw Error(AITC_OUT_OF_MEMORY, format("cannot allocate %zu bytes", bytes));
-    return data;
-  }
+  if (device == -1) return host_allocate(bytes);
+  check_device(device);
   gpu::DeviceScope scope(device);
   void* data = nullptr;
   gpu::check(AITC_GPU_CALL(Malloc)(&data, bytes ? bytes : 1), "allocating device memory");
   return data;
 }
 inline void device_release(int device, void* data) {
-  if (device < 0) return free(data);
+  if (device == -1 || data == nullptr) return free(data);
+  check_device(device);
   gpu::DeviceScope scope(device);
   gpu::check(AITC_GPU_CALL(Free)(data), "freeing device memory");
 }
 inline void device_copy(int device, void* to, const void* from, size_t bytes) {
+  check_copy(to, from, bytes);
+  if (device == -1) {
+    if (bytes) memmove(to, from, bytes);
+    return;
+  }
+  check_device(device);
   gpu::DeviceScope scope(device);
   gpu::copy(to, from, bytes);
 }

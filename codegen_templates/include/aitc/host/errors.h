@@ -2,9 +2,12 @@
 // thread.
 #pragma once
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <string>
 
 #include "aitc/host/abi.h"
@@ -34,6 +37,16 @@ inline std::string& last_error() {
   return text;
 }
 
+// Does not throw: where there is no memory for the text, a shorter one needs none.
+inline aitc_status failed(aitc_status status, const char* text) noexcept {
+  try {
+    last_error() = text;
+  } catch (...) {
+    last_error().clear();
+  }
+  return status;
+}
+
 // Runs `body`; what it throws becomes a status. No exception crosses the C interface.
 template <class Body>
 aitc_status guarded(const Body& body) noexcept {
@@ -41,18 +54,34 @@ aitc_status guarded(const Body& body) noexcept {
     body();
     return AITC_OK;
   } catch (const Error& e) {
-    last_error() = e.text;
-    return e.status;
+    return failed(e.status, e.what());
   } catch (const std::bad_alloc&) {
-    last_error() = "out of host memory";
-    return AITC_OUT_OF_MEMORY;
+    return failed(AITC_OUT_OF_MEMORY, "out of host memory");
+  } catch (const std::length_error&) {
+    return failed(AITC_OUT_OF_MEMORY, "more than host memory holds");
   } catch (const std::exception& e) {
-    last_error() = e.what();
-    return AITC_INTERNAL;
+    return failed(AITC_INTERNAL, e.what());
   } catch (...) {
-    last_error() = "unknown failure";
-    return AITC_INTERNAL;
+    return failed(AITC_INTERNAL, "unknown failure");
   }
+}
+
+// ---- sizes that the caller or the data says
+// `a * b`, or an error: sizes that wrap would be memory that is too small.
+inline uint64_t times(uint64_t a, uint64_t b, const char* name) {
+  uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) || product > uint64_t(INT64_MAX))
+    throw Error(AITC_OUT_OF_MEMORY, format("no memory holds \"%s\" at these sizes", name));
+  return product;
+}
+inline void* host_allocate(size_t bytes) {
+  void* data = bytes > size_t(PTRDIFF_MAX) - 64 ? nullptr : aligned_alloc(64, (bytes + 64) / 64 * 64);
+  if (data == nullptr) throw Error(AITC_OUT_OF_MEMORY, format("cannot allocate %zu bytes", bytes));
+  return data;
+}
+inline void check_copy(const void* to, const void* from, size_t bytes) {
+  if (bytes > size_t(PTRDIFF_MAX)) throw Error(AITC_BAD_ARGUMENT, format("there are no %zu bytes to copy", bytes));
+  if (bytes && (to == nullptr || from == nullptr)) throw Error(AITC_BAD_ARGUMENT, "one side of the copy is null");
 }
 
 }  // namespace aitc::host

@@ -1,5 +1,6 @@
 // The C interface over an Executor: checks, locks and error texts. Include a device_*.h first.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,18 +20,59 @@ struct aitc_instance {
 
 namespace aitc::host {
 
+// The instances that live. One that was destroyed is known as such, unless a new one has its address; one that is
+// destroyed while it runs goes when the run is over.
+class Live {
+ public:
+  aitc_instance* add(std::shared_ptr<aitc_instance> instance) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return instances_.emplace(instance.get(), instance).first->first;
+  }
+  void remove(aitc_instance* instance) {
+    std::shared_ptr<aitc_instance> last;  // is freed after the lock
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = instances_.find(instance);
+    if (at == instances_.end()) return;
+    last = std::move(at->second);
+    instances_.erase(at);
+  }
+  std::shared_ptr<aitc_instance> find(const aitc_instance* instance) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = instances_.find(const_cast<aitc_instance*>(instance));
+    return at == instances_.end() ? nullptr : at->second;
+  }
+  std::shared_ptr<aitc_instance> get(const aitc_instance* instance) {
+    if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
+    std::shared_ptr<aitc_instance> found = find(instance);
+    if (found == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is none of this library, or was destroyed");
+    return found;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<aitc_instance*, std::shared_ptr<aitc_instance>> instances_;
+};
+inline Live& live() {
+  static Live* const all = new Live;  // outlives what runs at exit: a driver may be gone by then
+  return *all;
+}
+
 template <const Program& program>
 struct Library {
   static aitc_status create(int device, const char* weights, aitc_instance** instance) {
     return guarded([&] {
       if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the place for the instance is null");
       *instance = nullptr;
-      *instance = new aitc_instance(program, device, weights);
+      auto made = std::make_shared<aitc_instance>(program, device, weights);
+      *instance = live().add(std::move(made));
     });
   }
-  static void destroy(aitc_instance* instance) { delete instance; }
+  static void destroy(aitc_instance* instance) {
+    guarded([&] { live().remove(instance); });
+  }
   static const char* device_name(const aitc_instance* instance) {
-    return instance ? instance->device_name.c_str() : "";
+    const std::shared_ptr<aitc_instance> held = live().find(instance);
+    return held ? held->device_name.c_str() : "";
   }
 
   static aitc_status output_shapes(const aitc_tensor* inputs, size_t count, int64_t* shapes) {
@@ -44,7 +86,7 @@ struct Library {
   static aitc_status run(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count,
                          const aitc_tensor* outputs, size_t output_count, void* stream) {
     return guarded([&] {
-      if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
+      const std::shared_ptr<aitc_instance> held = live().get(instance);
       Sizes sizes = bind_inputs(program, inputs, input_count);
       check_outputs(program, sizes, outputs, output_count);
       std::lock_guard<std::mutex> lock(instance->mutex);
@@ -55,7 +97,7 @@ struct Library {
   static aitc_status run_sized(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count,
                                aitc_tensor* outputs, size_t output_count, int64_t* shapes, void* stream) {
     return guarded([&] {
-      if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
+      const std::shared_ptr<aitc_instance> held = live().get(instance);
       if (shapes == nullptr) throw Error(AITC_BAD_ARGUMENT, "the place for the shapes is null");
       Sizes sizes = bind_inputs(program, inputs, input_count);
       check_outputs(program, sizes, outputs, output_count, /*sized*/ true);
@@ -84,7 +126,7 @@ struct Library {
   static aitc_status timed(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, const uint8_t* chosen,
                            int warmup, int iterations, double* seconds, double* launch_seconds) {
     return guarded([&] {
-      if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
+      const std::shared_ptr<aitc_instance> held = live().get(instance);
       if (seconds == nullptr || iterations < 0 || warmup < 0)
         throw Error(AITC_BAD_ARGUMENT, "bench needs a place for the times and counts that are not negative");
       Sizes sizes = bind_inputs(program, inputs, input_count);
@@ -96,7 +138,7 @@ struct Library {
   static aitc_status profile(aitc_instance* instance, const aitc_tensor* inputs, size_t input_count, int warmup,
                              int runs, const uint8_t* chosen, const aitc_span** spans, size_t* count) {
     return guarded([&] {
-      if (instance == nullptr) throw Error(AITC_BAD_ARGUMENT, "the instance is null");
+      const std::shared_ptr<aitc_instance> held = live().get(instance);
       if (spans == nullptr || count == nullptr || runs < 0 || warmup < 0)
         throw Error(AITC_BAD_ARGUMENT, "profile needs a place for the spans and counts that are not negative");
       Sizes sizes = bind_inputs(program, inputs, input_count);

@@ -97,7 +97,7 @@ inline uint64_t settle_shape(const Program& program, Sizes& sizes, int output, c
       throw Error(AITC_BAD_INPUT, format("output \"%s\": the data makes axis %zu %lld long", port.name, axis,
                                          static_cast<long long>(shape[axis])));
     sizes.shapes[at + axis] = shape[axis];
-    bytes *= uint64_t(shape[axis]);
+    bytes = times(bytes, uint64_t(shape[axis]), port.name);
   }
   sizes.bytes[size_t(program.input_count + output)] = bytes;
   return bytes;
@@ -105,12 +105,8 @@ inline uint64_t settle_shape(const Program& program, Sizes& sizes, int output, c
 inline void check_capacity(const Program& program, const Sizes& sizes, int output, const aitc_tensor& tensor) {
   const aitc_port& port = program.outputs[output];
   const uint64_t needed = sizes.bytes[size_t(program.input_count + output)];
-  if (tensor.shape == nullptr)
-    throw Error(AITC_BAD_ARGUMENT, format("output \"%s\": its size depends on the data, so say by its shape how much "
-                                          "the given memory holds",
-                                          port.name));
   uint64_t room = uint64_t(dtype_info(port.dtype).bytes);
-  for (int axis = 0; axis < tensor.rank; ++axis) room *= uint64_t(tensor.shape[axis]);
+  for (int axis = 0; axis < tensor.rank; ++axis) room = times(room, uint64_t(tensor.shape[axis]), port.name);
   if (needed > room)
     throw Error(AITC_BAD_ARGUMENT, format("output \"%s\": it takes %llu bytes this time, the given memory holds %llu",
                                           port.name, static_cast<unsigned long long>(needed),

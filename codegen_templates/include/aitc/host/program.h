@@ -99,7 +99,9 @@ inline std::string expected_text(const Program& program, const aitc_port& port) 
   return text + "]" + (bounds.empty() ? "" : " (" + bounds + ")");
 }
 inline std::string given_text(const aitc_tensor& tensor) {
+  constexpr int most = 8;  // a rank that is garbage would lead beyond the shape
   std::string text = std::string(dtype_info(tensor.dtype).name) + "[";
+  if (tensor.rank < 0 || tensor.rank > most) return text + format("rank %d]", int(tensor.rank));
   for (int i = 0; i < tensor.rank && tensor.shape != nullptr; ++i)
     text += (i ? ", " : "") + std::to_string(tensor.shape[i]);
   return text + "]";
@@ -162,7 +164,7 @@ inline Sizes bind_inputs(const Program& program, const aitc_tensor* inputs, size
     const aitc_port& port = input ? program.inputs[p] : program.outputs[p - program.input_count];
     uint64_t bytes = is_late(size, port.rank) ? 0 : uint64_t(dtype_info(port.dtype).bytes);
     for (int axis = 0; axis < port.rank; ++axis, ++size) {
-      bytes *= uint64_t(*size);
+      bytes = times(bytes, is_late(size, 1) ? 0 : uint64_t(*size), port.name);
       if (input && inputs[p].shape[axis] != *size)
         refuse(program, "input", port, inputs[p],
                format("; axis %d has to be %lld here", axis, static_cast<long long>(*size)));
@@ -172,6 +174,18 @@ inline Sizes bind_inputs(const Program& program, const aitc_tensor* inputs, size
       throw Error(AITC_BAD_ARGUMENT, format("input \"%s\": its data is null", port.name));
   }
   return sizes;
+}
+
+// Memory that is given for an output whose size only the data decides says by its shape how much it holds.
+inline void check_room(const Program& program, const aitc_port& port, const aitc_tensor& tensor) {
+  if (tensor.data == nullptr) return;
+  if (tensor.shape == nullptr && port.rank != 0)
+    throw Error(AITC_BAD_ARGUMENT, format("output \"%s\": its size depends on the data, so say by its shape how much "
+                                          "the given memory holds",
+                                          port.name));
+  if (tensor.rank != port.rank) refuse(program, "output", port, tensor);
+  for (int axis = 0; axis < port.rank; ++axis)
+    if (tensor.shape[axis] < 0) refuse(program, "output", port, tensor);
 }
 
 // `sized`: the caller learns the shapes, so outputs may be late, and memory that is null is allocated.
@@ -190,6 +204,7 @@ inline void check_outputs(const Program& program, const Sizes& sizes, const aitc
       if (!sized)
         throw Error(AITC_BAD_ARGUMENT,
                     format("the size of output \"%s\" depends on the data: call run_sized instead of run", port.name));
+      check_room(program, port, outputs[i]);
     } else if (outputs[i].shape != nullptr) {
       if (outputs[i].rank != port.rank) refuse(program, "output", port, outputs[i]);
       for (int axis = 0; axis < port.rank; ++axis)

@@ -49,10 +49,11 @@ class Weights {
   // Maps the weights at the end of `path`. False if the file ends in no footer; throws if there is one that does not
   // fit.
   bool open_file(const std::string& path, const char* digest, uint64_t bytes) {
-    Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is not waited for
     struct stat info;
     if (file.value < 0 || fstat(file.value, &info) != 0)
       throw Error(AITC_FILE_ERROR, format("cannot read %s: %s", path.c_str(), strerror(errno)));
+    if (!S_ISREG(info.st_mode)) throw Error(AITC_FILE_ERROR, format("%s is no regular file", path.c_str()));
     WeightsFooter footer;
     const uint64_t size = uint64_t(info.st_size);
     if (size < sizeof(footer) ||
@@ -64,7 +65,7 @@ class Weights {
                                           "was loaded (SHA-256 %.64s, expected %s)",
                                           path.c_str(), footer.digest, digest));
     const uint64_t offset = size - sizeof(footer) - bytes;
-    if (size < sizeof(footer) + bytes || offset % 4096 != 0)
+    if (size - sizeof(footer) < bytes || offset % 4096 != 0)
       throw Error(AITC_FILE_ERROR, format("%s is truncated", path.c_str()));
     void* data = mmap(nullptr, size_t(bytes), PROT_READ, MAP_PRIVATE, file.value, off_t(offset));
     if (data == MAP_FAILED) throw Error(AITC_FILE_ERROR, format("cannot map %s: %s", path.c_str(), strerror(errno)));
@@ -100,7 +101,7 @@ inline void open_weights(Weights& weights, const char* path, const char* name, c
   if (weights.open_file(library_path, digest, bytes)) return;
   const std::string beside = library_path.substr(0, library_path.rfind('/') + 1) + name + ".weights";
   if (access(beside.c_str(), R_OK) != 0)
-    throw Error(AITC_FILE_ERROR, format("%s holds no weights (stripped?) and %s cannot be read: %s",
+    throw Error(AITC_FILE_ERROR, format("%s holds no weights (stripped, or copied in part?) and %s cannot be read: %s",
                                         library_path.c_str(), beside.c_str(), strerror(errno)));
   if (!weights.open_file(beside, digest, bytes))
     throw Error(AITC_FILE_ERROR, format("%s is not a file of weights", beside.c_str()));
