@@ -16,7 +16,7 @@ LAYERS = (
     ("errors",),
     ("settings", "registry", "codes"),
     ("ir",),
-    ("targets", "abi", "dlpack"),
+    ("targets", "abi", "dlpack", "whole"),
     ("ops",),
     ("importer", "passes", "rules", "runtime"),
     ("kernels",),
