@@ -119,8 +119,9 @@ def _whole_below(roundoff: float) -> float:
 
 def spreads(
     reference: Reference, feeds: Mapping[str, np.ndarray], roundoff: float, plain: Mapping[str, Any], exact_products: bool = False
-) -> Iterator[dict[str, np.ndarray]]:
-    """By how much each output element has moved at the most after 1, 2, 3 ... runs with other noise; ``plain`` is what it moves from.
+) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Any]]]:
+    """By how much each output element has moved at the most after 1, 2, 3 ... runs with other noise, and what the last run gave;
+    ``plain`` is what it moves from.
 
     Outputs that changed their shape in one are left out. Raises NoReference.
     """
@@ -131,7 +132,8 @@ def spreads(
     while True:
         rng = np.random.default_rng(seed)
         other = Reference(noisy(whole, roundoff, seed), exact_products=exact_products)
-        for name, value in other.run({n: shaken(a, roundoff, rng) for n, a in feeds.items()}).items():
+        results = other.run({n: shaken(a, roundoff, rng) for n, a in feeds.items()})
+        for name, value in results.items():
             a, b = np.asarray(plain[name]), np.asarray(value)
             if a.shape != b.shape or a.dtype == object:
                 reshaped.add(name)
@@ -140,5 +142,5 @@ def spreads(
             with np.errstate(invalid="ignore"):
                 off = np.nan_to_num(np.abs(a.astype(wide) - b.astype(wide)), nan=0.0)
             moved[name] = np.maximum(moved.get(name, np.zeros(a.shape)), off)
-        yield {n: m for n, m in moved.items() if n not in reshaped}
+        yield {n: m for n, m in moved.items() if n not in reshaped}, results
         seed += 1
