@@ -84,7 +84,13 @@ def attend(
         causal=causal,
         softcap=float(softcap),
     )
-    return y if mask is None else b.op("Where", b.op("IsNaN", y), b.like(0, y), y)
+    if mask is None:
+        return y
+    empty = b.op("IsNaN", y)  # a row that sees no key is 0; one whose mask is no number stays none
+    if mask.type.dtype.is_float:
+        most = b.op("Reduce", mask, function="max", axes=(mask.type.rank - 1,), keepdims=True)
+        empty = b.op("And", empty, b.op("Not", b.op("IsNaN", most)))
+    return b.op("Where", empty, b.like(0, y), y)
 
 
 @onnx_op("Attention")

@@ -84,6 +84,9 @@ class _Retyping:
         self.kept: set[Value] = set()
         self.exact: set[Value] = set()  # computed from integers alone: positions, masks
         self.big: set[Value] = set()  # of kept nodes: may hold finite numbers that the target cannot
+        self.masks = _masks(graph) if self.keeper is not None else set()
+        self.big |= self.masks
+        self.masked: set[Value] = set()  # scores with a mask: as wide as the mask, or -10000 would swallow what is beside it
         self.casts: dict[tuple[Value, DType], Value] = {}
         self.changes = 0
 
@@ -93,6 +96,12 @@ class _Retyping:
             reason = "control flow" if node.bodies else ""
             if self.keeper is not None:
                 reason = reason_to_keep(node, self.target, self.source, self.kept, self.exact, self.keeper)
+                if not reason and (
+                    (node.op.name in ("Add", "Where") and any(v in self.masks for v in node.inputs))
+                    or (node.op.name in ("Softmax", "LogSoftmax") and node.input in self.masked)
+                ):
+                    reason = "adds a mask"
+                    self.masked.update(node.outputs)
                 reason = reason or reaches_too_far(node, self.target, self.ranges, self.exact)
             if reason:
                 self.stay(node, reason)
@@ -129,6 +138,9 @@ class _Retyping:
             inputs = [
                 self.cast(v, self.target) if v is not None and v.type.dtype is self.source else v for v in node.inputs
             ]
+            if node.op.name == "Attention" and self.target.bits < self.source.bits:
+                # kernels add masks in float32: there, and not in 16 bits, the least number swallows every score
+                inputs[3:] = node.inputs[3:]
             if tuple(inputs) != node.inputs:
                 self.graph.set_inputs(node, inputs)
         node.attrs = _retyped(node.attrs, self.source, self.target)
@@ -169,6 +181,30 @@ class _Retyping:
         for i, v in enumerate(self.graph.outputs):
             if v in self.moved:
                 self.graph.outputs[i] = self.cast(v, self.source)
+
+
+def _masks(graph: Graph) -> set[Value]:
+    """Inputs of the graph, and views and parts of them, that are added to scores: all that the mask of an Attention, or a term of the
+    sum that a Softmax reads, is made of without a product or a sum over an axis."""
+    todo = [v for n in graph.nodes if n.op.name == "Attention" for v in n.inputs[3:]]
+    for n in graph.nodes:
+        if n.op.name in ("Softmax", "LogSoftmax") and n.input.producer is not None and n.input.producer.op.name in ("Add", "Where"):
+            todo += n.input.producer.inputs
+    found: set[Value] = set()
+    seen: set[Value] = set()
+    while todo:
+        v = todo.pop()
+        if v is None or v in seen or not v.type.dtype.is_float or v.const is not None:
+            continue
+        seen.add(v)
+        if v.producer is None:
+            found.add(v)
+        elif v.producer.op.kind in (Kind.VIEW, Kind.MOVE):
+            todo += v.producer.inputs
+    for n in graph.nodes:
+        if n.op.kind in (Kind.VIEW, Kind.MOVE) and any(v in found for v in n.inputs):
+            found.update(n.outputs)
+    return found
 
 
 def _retyped(attrs: Any, source: DType, target: DType) -> Any:

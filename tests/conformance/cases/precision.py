@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from conformance.cases.case import EPS, Array, Case, case, normal
+from conformance.cases.case import EPS, Array, Case, case, normal, specification_gives
 
 PRECISION = "fp16"
 EMULATED = (  # on a GPU that the CPU emulates, too
     "layer_norm_decomposed_1e_12_near_100", "mask_where_minus_inf", "l2_spelled_near_300", "mean_after_sum", "residual_stream_beyond_65504",
+    "mask_added", "mask_filled", "mask_before_softmax", "mask_of_attention",
 )  # fmt: skip
 ROUNDINGS = 1e-2  # of the largest value: a few layers of float16, whose roundoff is 5e-4
 
@@ -135,4 +136,32 @@ def _residuals() -> list[Case]:
     ]
 
 
-CASES = [*_layer_norms(), *_constants(), *_lengths(), *_many_elements(), *_residuals()]
+def _masks() -> list[Case]:
+    """Float32 masks of float32's least number and its like, whose rows 2 see no key: there comes the mean of the values. NaN stays NaN."""
+    keep = np.random.default_rng(0).random((2, 1, 6, 6)) > 0.4
+    keep[:, :, 2] = False
+    qkv = {n: normal(2, 2, 6, 8, seed=i) for i, n in enumerate("qkv")}
+    given = ", ".join(f"float[2,2,6,8] {n}" for n in qkv)
+    attend = "kt = Transpose<perm = [0, 1, 3, 2]>(k) s = MatMul(q, kt) {} p = Softmax<axis = -1>(t) y = MatMul(p, v)"
+    low = f"<float low = {{{np.finfo(np.float32).min!r}}}, float one = {{1}}, float zero = {{0}}>".replace("np.float32(", "").replace(")", "")
+    added = f"({given}, float[2,1,6,6] m) => (float[2,2,6,8] y) {{ {attend.format('t = Add(s, m)')} }}"
+    chosen = f"({given}, bool[2,1,6,6] c) => (float[2,2,6,8] y) {low} {{ {attend.format('m = Where(c, zero, low) t = Add(s, m)')} }}"
+    filled = f"({given}, bool[2,1,6,6] c) => (float[2,2,6,8] y) {low} {{ {attend.format('t = Where(c, s, low)')} }}"
+    computed = f"({given}, float[2,1,6,6] a) => (float[2,2,6,8] y) {low} {{ {attend.format('n = Sub(one, a) m = Mul(n, low) t = Add(s, m)')} }}"
+    alone = "(float[n,6,8] x, float[8,6] w, float[n,6,6] m) => (float[n,6,6] y) { s = MatMul(x, w) t = Add(s, m) y = Softmax<axis = -1>(t) }"
+    operator = f"({given}, float[2,1,6,6] m) => (float[2,2,6,8] y) {{ y = Attention(q, k, v, m) }}"
+    masks = [np.where(keep, 0, x).astype(np.float32) for x in (np.finfo(np.float32).min, -1e9, -3.4e38, -1e4)]
+    masks[-1][0, 0, 4, 3] = np.nan
+    rows = {"x": normal(2, 6, 8), "w": normal(8, 6, seed=1)}
+    return [
+        _half("mask_added", added, *({**qkv, "m": m} for m in masks)),
+        _half("mask_chosen", chosen, {**qkv, "c": keep}),
+        _half("mask_filled", filled, {**qkv, "c": keep}),
+        _half("mask_computed", computed, {**qkv, "a": keep.astype(np.float32)}),
+        _half("mask_before_softmax", alone, *({**rows, "m": m[:, 0]} for m in masks)),
+        # ONNX Runtime's Attention makes something else than the mean of a row that sees no key
+        _half("mask_of_attention", operator, *({**qkv, "m": m} for m in masks), opset=23, oracle=specification_gives),
+    ]
+
+
+CASES = [*_masks(), *_layer_norms(), *_constants(), *_lengths(), *_many_elements(), *_residuals()]

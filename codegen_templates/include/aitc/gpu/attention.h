@@ -52,6 +52,9 @@ template <int BM, bool Causal, class Shape> AITC_FN int visible_keys(const Shape
 template <class Mask, class Shape> AITC_FN bool scaled_late(const Shape& shape) {
   return is_same<Mask, NoMask> && float(shape.scale) > 0.0f;
 }
+// Finite masks stay finite in units of log 2: a row of float32's least numbers is the mean of its values. NaN stays NaN.
+template <class T> AITC_FN T finite_mask(T m) { return m < T(-2e38) && m > lowest<T>() ? T(-2e38) : m; }
+
 // What the softmax sees of a score, before that factor if it is applied late, after it otherwise (a mask is added in
 // units of log 2): -infinity where the key is not seen. `all_seen`: no key of the tile is hidden by the end or the
 // causal rule.
@@ -63,7 +66,7 @@ AITC_FN T masked_score(const Shape& shape, const Mask& mask, const AttentionPlac
     return scaled_late<Mask>(shape) ? score : score * scale_log2;
   } else {
     if (col >= shape.keys || row >= shape.queries || (Causal && col > row + shape.offset)) return lowest<T>();
-    return score * scale_log2 + T(mask(place.batch, place.head, row, col)) * T(1.4426950408889634);
+    return score * scale_log2 + finite_mask(T(mask(place.batch, place.head, row, col))) * T(1.4426950408889634);
   }
 }
 // The factor that is still to be applied to what masked_score returned.

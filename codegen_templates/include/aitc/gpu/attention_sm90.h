@@ -85,9 +85,6 @@ struct OnlineSoftmax {
   }
 };
 
-// Finite masks stay finite in units of log 2.
-AITC_FN float finite_mask(float m) { return m == lowest<float>() ? m : fmaxf(m, -2e38f); }
-
 template <int Count> AITC_FN void scale_rows(float (&o)[Count], const float (&by)[2]) {
   AITC_UNROLL
   for (int j = 0; j < Count; j += 4) o[j] *= by[0], o[j + 1] *= by[0], o[j + 2] *= by[1], o[j + 3] *= by[1];
