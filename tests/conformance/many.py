@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -127,15 +127,33 @@ def host_unit(plans: Sequence[Plan], isa: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def build_many(plans: Sequence[Plan], folder: Path, compiler: str = "g++", isa: str = "", more: Sequence[str] = ()) -> Path:
+def build_many(plans: Sequence[Plan], folder: Path, compiler: str = "g++") -> Path:
     """A library with all ``plans`` (their names differ), and the weights of each beside it as NAME.weights.
 
-    ``isa``: the instruction set, that of the tests if empty; ``more`` flags for everything. Raises RuntimeError with what the compiler
-    said.
+    Raises RuntimeError with what the compiler said.
     """
+    objects = compile_many(plans, folder, Build(compiler))
+    library = folder / "libmany.so"
+    _call([compiler, "-shared", *objects, "-o", str(library), "-pthread", "-ldl"])
+    return library
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How to compile: for which instruction set (that of the tests if empty), for which processor of CMake's (this one if empty), and
+    with which flags besides."""
+
+    compiler: str = "g++"
+    isa: str = ""
+    processor: str = ""
+    more: tuple[str, ...] = ()
+
+
+def compile_many(plans: Sequence[Plan], folder: Path, build: Build) -> list[str]:
+    """The objects of many models, and their weights. Raises RuntimeError with what the compiler said."""
     folder.mkdir(parents=True, exist_ok=True)
-    isa = isa or isa_of_tests()
-    calls = product.calls(isa, compiler)
+    isa = build.isa or isa_of_tests()
+    calls = product.calls(isa, build.compiler, build.processor)
     renamed, texts = shared_kernels(plans)
     fast = () if os.environ.get("AITC_TEST_FULL") else ("-O0",)
     units = (
@@ -147,13 +165,39 @@ def build_many(plans: Sequence[Plan], folder: Path, compiler: str = "g++", isa: 
         source = folder / f"{stem}.cpp"
         source.write_text(text, encoding="utf-8")
         objects.append(str(folder / f"{stem}.o"))
-        _call([compiler, *flags, *last, *more, "-I", str(template_root() / "include"), "-c", str(source), "-o", objects[-1]])
+        _call([build.compiler, *flags, *last, *build.more, "-I", str(template_root() / "include"), "-c", str(source), "-o", objects[-1]])
     for plan in plans:
         if plan.weights_bytes:
             write_weights(plan, folder / f"{plan.name}.weights")
-    library = folder / "libmany.so"
-    _call([compiler, "-shared", *more, *objects, "-o", str(library), "-pthread", "-ldl"])
-    return library
+    return objects
+
+
+PROGRAM = """
+#include "aitc/host/command.h"
+extern "C" void choose_model(int n);
+extern "C" const aitc_model* aitc_model_v1();
+static const char* const nodes[] = {nullptr};
+int main(int argc, char** argv) {  // the number of a model, then the arguments of its own program
+  choose_model(atoi(argv[1]));
+  return aitc::host::command(aitc_model_v1(), nodes, argc - 1, argv + 1);
+}
+"""
+
+
+def program_of_many(plans: Sequence[Plan], folder: Path, build: Build) -> Path:
+    """One program of many models: its first argument is the number of the one to run, the others are as those of a model's own program.
+
+    It holds all that it runs, so that another processor's emulator and sanitizers can take it. Raises RuntimeError with what the compiler
+    said.
+    """
+    objects = compile_many(plans, folder, build)
+    source, made = folder / "program.cpp", folder / "program"
+    source.write_text(PROGRAM, encoding="utf-8")
+    host = product.calls(build.isa or isa_of_tests(), build.compiler, build.processor).host
+    flags = [*host, "-O0", *build.more, "-I", str(template_root() / "include")]
+    _call([build.compiler, *flags, "-c", str(source), "-o", str(folder / "program.o")])
+    _call([build.compiler, *build.more, str(folder / "program.o"), *objects, "-o", str(made), "-pthread", "-ldl"])
+    return made
 
 
 @cache

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import product
+import pytest
 from once import alone
 
 from aitc.targets.isa import X86
@@ -31,24 +32,29 @@ HAVE_COMPILER = shutil.which("g++") is not None
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Those that this machine runs, or the one of AITC_TEST_ISA; `baseline` is what every processor of the architecture has."""
+    """Those that this machine runs, or the one of AITC_TEST_ISA; `baseline` is what every processor of the architecture has.
+
+    `wide` stands for AVX-512 where that is missing: its vectors, split by the compiler into AVX2's.
+    """
     if os.environ.get("AITC_TEST_ISA"):
         return (os.environ["AITC_TEST_ISA"],)
     widest = cpu_isa()
     if widest == "native":
         return ("baseline",) if platform.machine() in ("x86_64", "AMD64") else ("native",)
-    return tuple(X86)[: tuple(X86).index(widest) + 1]
+    return ("avx2", "wide") if widest == "avx2" else tuple(X86)
 
 
 def flags(isa: str) -> list[str]:
     """What kernels are compiled with, and every warning besides."""
+    if isa == "wide":
+        return [*flags("avx2"), "-DAITC_VECTOR_BYTES=64"]
     if isa != "baseline":
         return [*product.calls(isa).kernel, *STRICT]
     own = {"-march=native": "", "-DAITC_ISA=native": "-DAITC_ISA=baseline"}
     return [word for flag in product.calls("native").kernel if (word := own.get(flag, flag))] + [*STRICT]
 
 
-ISAS = instruction_sets()
+ISAS = tuple(pytest.param(isa, marks=pytest.mark.full) if isa == "wide" else isa for isa in instruction_sets())
 
 
 @functools.cache
