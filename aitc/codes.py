@@ -218,7 +218,7 @@ CODES: dict[str, Explanation] = {
         "the binary could not be verified",
         "--require-verify was given, and this machine has no device of the target, or the reference "
         "(onnxruntime, onnx.reference) cannot run the model, or every output depends on numbers that the "
-        "model draws at random.",
+        "model draws at random, or every output is NaN, zero, constant or empty on made-up inputs.",
     ),
     # X: defects
     "X01": Explanation(

@@ -226,6 +226,9 @@ def _verify(
         answer = Verification(
             "not run", f"this machine has no {' or '.join(f'{t.name} ({t.doc})' for t in result.targets)}"
         )
+    if options.verify == "require" and answer.ok and answer.hollow:
+        which = ", ".join(f"{n} is {why}" for n, why in answer.vacuous.items())
+        answer = replace(answer, status="not run", reason=f"on made-up inputs its outputs say little: {which}")
     if options.verify == "require" and answer.status == "not run":
         raise AitcError(
             Diagnostic("V02", f"{result.name} could not be verified: {answer.reason}", stage="verify"), Exit.VERIFY

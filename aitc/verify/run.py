@@ -22,6 +22,7 @@ from aitc.verify.compare import OutputReport, tolerance
 from aitc.verify.inputs import ATTEMPTS, Arrays, dim_choices, other_choices, random_inputs
 from aitc.verify.judge import Evidence, judge
 from aitc.verify.reference import NoReference, Reference, avoid_onnxruntime
+from aitc.verify.vacuous import vacuous
 
 REFERENCE, COMPARISON = "the reference", "judging the difference"  # steps of a verification
 TIME_HELP = "; --verify-timeout gives it more"
@@ -61,6 +62,12 @@ class Verification:
     outputs: tuple[OutputReport, ...] = ()
     seconds: float = 0.0
     first_difference: str = ""  # from --bisect
+    vacuous: dict[str, str] = field(default_factory=dict)  # outputs of which the comparison says little, and why
+
+    @property
+    def hollow(self) -> bool:
+        """Whether nothing but vacuous outputs was compared."""
+        return bool(self.outputs) and len(self.vacuous) == len(self.outputs)
 
     @property
     def ok(self) -> bool:
@@ -77,7 +84,11 @@ class Verification:
         )
         bad = [o.name for o in self.outputs if not o.ok]
         judged = [f"; {o.name}: {o.note}" for o in self.outputs if o.ok and o.fault]
-        return f"{self.status}: {text}" + (f"; wrong: {', '.join(bad)}" if bad else "") + "".join(judged)
+        said = f"{self.status}: {text}" + (f"; wrong: {', '.join(bad)}" if bad else "") + "".join(judged)
+        if self.vacuous:
+            which = ", ".join(f"{n} is {why}" for n, why in self.vacuous.items())
+            said += f"; WARNING: on made-up inputs this says little: {which} in the reference"
+        return said
 
 
 def verify(subject: Subject, model: str | Path | bytes, seed: int = 0, feeds: Arrays | None = None) -> Verification:
@@ -130,6 +141,15 @@ def _verify(subject: Subject, model: str | Path | bytes, seed: int, feeds: Array
         if subject.outputs and reference.random.issuperset(p.name for p in subject.outputs):
             return _not_run(subject, seed, "every output depends on numbers that the model draws at random")
         trials = _trials(subject, reference, seed) if feeds is None else [Trial(seed, {}, feeds, reference.run(feeds))]
+        hollow = _hollow(subject, reference, trials)
+        for more in range(1, SEEDS) if feeds is None and subject.inputs else ():
+            if not hollow:
+                break
+            with contextlib.suppress(NoReference):
+                other = _trial(subject, reference, seed + 100 * more, trials[0].dims, trials[0].attempt)
+                fewer = _hollow(subject, reference, [*trials, other])
+                if fewer != hollow:
+                    trials, hollow = [*trials, other], fewer
     except NoReference as none:
         return _not_run(subject, seed, f"no reference: {none}")
     except MemoryError:
@@ -151,7 +171,15 @@ def _verify(subject: Subject, model: str | Path | bytes, seed: int, feeds: Array
         status="failed" if wrong else "passed",
         seconds=time.perf_counter() - start,
         reason=f"{len(wrong)} of {len(done.outputs)} outputs differ" if wrong else "",
+        vacuous=hollow,
     )
+
+
+SEEDS = 4  # tried for outputs that say something
+
+
+def _hollow(subject: Subject, reference: Reference, trials: Sequence[Trial]) -> dict[str, str]:
+    return vacuous((t.want for t in trials), (p.name for p in subject.outputs if p.name not in reference.random))
 
 
 @dataclass(frozen=True, slots=True)

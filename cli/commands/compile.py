@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @flags.compiler_flags
 @click.option("--emulate", is_flag=True, help="Build GPU kernels for the CPU emulator: slow, but the real kernels.")
 @click.option(
-    "--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or no reference to verify with."
+    "--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or reference to verify with, or all outputs are constant, zero or NaN."
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
 @flags.timeout_flag
