@@ -116,9 +116,14 @@ def build(
             cached = _object_count(plan, options)
             resources = tuple(Resources(**r) for r in json.loads(Path(figures).read_text(encoding="utf-8")))
         else:
-            with scratch("build") as temporary:
+            _require_plain_tools(toolchain)
+            with scratch("build", plain_place()) as temporary:
                 tree = options.keep_build or temporary
-                log = _configure_and_make(plan, sources, tree, toolchain, options, folder, progress)
+                project = sources
+                if not is_plain(sources):
+                    project = temporary.parent / "project"
+                    shutil.copytree(sources, project, ignore=shutil.ignore_patterns("weights.bin"))
+                log = _configure_and_make(plan, project, tree, toolchain, options, folder, progress)
                 resources = resources_of(plan, tree, log)
                 (tree / "resources.json").write_text(json.dumps([asdict(r) for r in resources]), encoding="utf-8")
                 if folder:
@@ -139,6 +144,31 @@ def build(
     except OSError as e:
         raise io_error(e, Path(e.filename2 or e.filename or out), "write") from e  # of a copy, the second is written
     return BuildResult(library, program, header, sources, compiled, cached, time.monotonic() - began, log, resources)
+
+
+def is_plain(path: Path) -> bool:
+    """Whether CMake, Ninja, the shell and compilers all take ``path`` for one word. Of others, a list, a variable or a flag is made."""
+    return re.fullmatch(r"[\w./+=@~%-]*", os.path.abspath(path), re.ASCII) is not None
+
+
+def plain_place() -> Path | None:
+    """Where to build: None for the folder for temporary files, else one whose path ``is_plain``. Raises AitcError (IO)."""
+    given = tempfile.gettempdir()
+    if is_plain(Path(given)):
+        return None
+    for other in ("/tmp", "/var/tmp", "/dev/shm"):
+        if os.path.isdir(other) and os.access(other, os.W_OK | os.X_OK):
+            return Path(other)
+    message = f"the folder for temporary files has a name that build tools do not take: {given!r}"
+    raise AitcError(Diagnostic("B04", message, stage="build", help="set TMPDIR to another"), Exit.IO)
+
+
+def _require_plain_tools(toolchain: Toolchain) -> None:
+    tools = [t for t in (toolchain.cxx, toolchain.device, toolchain.cmake, toolchain.ninja) if t is not None]
+    odd = [t.path for t in tools if set(t.path) & set(';"$\\\n\r`')]
+    if odd:
+        message = f"CMake does not take the path of a tool: {', '.join(map(repr, odd))}"
+        raise AitcError(Diagnostic("B03", message, stage="build", help="call it by a path without these characters"), Exit.TOOLCHAIN)
 
 
 def resources_of(plan: Plan, tree: Path, log: str) -> tuple[Resources, ...]:
@@ -176,11 +206,11 @@ def _counts(tree: Path) -> tuple[int, int]:
 def configure_arguments(toolchain: Toolchain, options: BuildOptions, launcher: bool) -> list[str]:
     """-D arguments for the generated project. The weights are appended by ``build``, so that the cached library has none."""
     arguments = [
-        "-DAITC_WEIGHTS=none",
+        "-DAITC_WEIGHTS:FILEPATH=none",  # with its type, or CMake puts the current folder before it
         f"-DCMAKE_CXX_COMPILER={toolchain.cxx.path}",
         f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja.path}",
     ]
-    if launcher:
+    if launcher and is_plain(Path(sys.executable)) and is_plain(Path(cache.__file__)):
         arguments.append(f"-DAITC_LAUNCHER={sys.executable};-I;-S;{cache.__file__}")
     if toolchain.api == "cuda" and toolchain.device:
         arguments += [f"-DAITC_NVCC={toolchain.device.path}", f"-DAITC_CUDA_ROOT={toolchain.device.root}"]
@@ -216,6 +246,7 @@ def _configure_and_make(
         "PATH": os.defpath,
         **{name: value for name, value in os.environ.items() if not FOREIGN.match(name)},
         "NINJA_STATUS": "[%f/%t] ",
+        **({} if is_plain(Path(tempfile.gettempdir())) else {"TMPDIR": str(tree)}),
         "AITC_CACHE_DIR": folder,
         "AITC_CACHE_TOOLCHAIN": toolchain.identity,
         "AITC_CACHE_PROCESSOR": hashlib.sha256(processor().encode()).hexdigest(),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -210,3 +211,32 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     timer.cancel()
     assert process.returncode != 0
     assert list(work.iterdir()) == [] and not list(tmp_path.glob("aitc-build-*"))
+
+
+ODD = ["a;b\"c$HOME${x} d#e'f,g", os.fsdecode(b"-a\\b\nc\xffd")]
+
+
+def test_paths_that_build_tools_read_as_something_else(
+    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output, folder for temporary files and cache: all with a name that CMake, make or a shell takes for more than a name."""
+    plan = scale_then_shift()
+    files = emit(plan)
+    made = set()
+    for number, name in enumerate(ODD):
+        folder = tmp_path / name
+        (folder / "tmp").mkdir(parents=True)
+        monkeypatch.setattr("tempfile.tempdir", str(folder / "tmp"))
+        monkeypatch.setenv("AITC_CACHE_DIR", str(folder / "cache") if name == ODD[0] else str(tmp_path / ODD[0] / "cache"))
+        monkeypatch.chdir(folder)
+        how = replace(ONE_SET, device_flags=(f"-D{number}",))  # so that no whole library comes out of the cache
+        made.add(build(plan, files, folder, toolchain, how).library.read_bytes())
+        assert list((folder / "tmp").iterdir()) == []
+    assert len(made) == 1
+
+
+def test_tools_whose_paths_cmake_does_not_take(tmp_path: Path, toolchain: Toolchain) -> None:
+    odd = replace(toolchain, cxx=replace(toolchain.cxx, path='/opt/a;b"/g++'))
+    with pytest.raises(AitcError, match="does not take the path of a tool") as e:
+        build(scale_then_shift(), emit(scale_then_shift()), tmp_path, odd, replace(ONE_SET, use_cache=False))
+    assert e.value.exit_code is Exit.TOOLCHAIN
