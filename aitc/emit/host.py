@@ -79,8 +79,8 @@ class PlaceView:
 
 def banner(name: str, locs: Sequence[Loc], note: str) -> list[str]:
     """``name: Conv "/conv1", Relu "/relu" | note``, wrapped: what a launch was made from."""
-    nodes = ", ".join(f'{loc.op_type} "{loc.name}"' if loc.name else f"{loc.op_type} #{loc.index}" for loc in locs)
-    text = comment(name + (f": {nodes}" if nodes else "") + (f" | {note}" if note else ""))
+    nodes = ", ".join(comment(f'{loc.op_type} "{loc.name}"' if loc.name else f"{loc.op_type} #{loc.index}") for loc in locs)
+    text = comment(name + (f": {nodes}" if nodes else "") + (f" | {note}" if note else ""), most=100 * WIDTH)
     return textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False) or [
         name
     ]

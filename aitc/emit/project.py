@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aitc.emit.host import WIDTH, KernelView, LaunchView, PlaceView, PortView, SymbolView, Writer, host_parameter
-from aitc.emit.render import c_string, comment, read_template_file, render, template_root
+from aitc.emit.render import Lines, c_string, comment, read_template_file, render, template_root
 from aitc.emit.steps import StepWriter
 from aitc.schedule.dims import typical_sizes
 from aitc.schedule.plan import KernelSource, Launch, Plan
@@ -162,7 +162,7 @@ def _context(plan: Plan) -> ProjectContext:
         gencode=architectures(plan.api, [find_target(t) for t in plan.targets]),
         image_suffix=IMAGE_SUFFIX[plan.api],
         statistics=tuple(textwrap.wrap(", ".join(f"{k}: {v}" for k, v in plan.statistics), WIDTH)),
-        abi=read_template_file("include/aitc/host/abi.h"),
+        abi=Lines(read_template_file("include/aitc/host/abi.h")),
         input_lines=tuple(writer.port_line(p) for p in plan.inputs),
         output_lines=tuple(writer.port_line(p) for p in plan.outputs),
         symbol_lines=tuple(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
+
+from aitc.ir.cpp import c_string, comment
 
 if TYPE_CHECKING:
     if sys.version_info >= (3, 11):
@@ -37,26 +38,23 @@ def read_template_file(path: str) -> str:
     return text
 
 
-def c_string(text: str) -> str:
-    """``text`` as a C string literal."""
-    escaped = "".join(
-        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else {34: '\\"', 92: "\\\\"}.get(b, f"\\{b:03o}")
-        for b in text.encode("utf-8")
-    )
-    return f'"{escaped}"'
-
-
-def comment(text: str) -> str:
-    """``text`` made fit for a comment: one line, no end-of-comment mark, no trailing backslash."""
-    flat = re.sub(r"[\x00-\x1f\x7f]+", " ", text).replace("*/", "* /").replace("/*", "/ *")
-    return flat.rstrip("\\ ")
-
-
 def _load(name: str) -> str | None:
     try:
         return read_template_file(name)
     except (FileNotFoundError, IsADirectoryError):
         return None
+
+
+class Lines(str):
+    """Text of our own that has several lines, such as a header that is pasted into another."""
+
+
+def _one_line(value: Any) -> Any:
+    """What an expression of a template prints. Raises ValueError for a line break or a character that does not show: text of the
+    model that did not go through ``comment`` or ``c_string``."""
+    if isinstance(value, str) and not isinstance(value, Lines) and not value.isprintable():
+        raise ValueError(f"a template prints {value[:80]!r}: text of a model goes through comment() or c_string()")
+    return value
 
 
 @lru_cache(maxsize=1)
@@ -69,6 +67,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
         auto_reload=False,
+        finalize=_one_line,
     )
     environment.filters["c_string"] = c_string
     environment.filters["comment"] = comment

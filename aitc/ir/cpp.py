@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 
 from aitc.ir.dim import Atom, Dim, FloorDiv, Min, Mod, Symbol, as_symbol, bounds
@@ -20,6 +21,26 @@ _MACROS = re.compile(
     r"|M_(E|PI|LOG\w+|LN\w+|\d?_?PI\w*|SQRT\w+)|(S|U)?(CHAR|SHRT|INT|LONG|LLONG|SIZE)_(MAX|MIN|BIT)|U?INT(\d+|MAX|PTR)_(MAX|MIN)"
     r"|(FLT|DBL|LDBL|RAND|PATH|NAME|PTRDIFF|WCHAR)_(MAX|MIN|EPSILON)"
 )
+
+
+def c_string(text: str) -> str:
+    """``text`` as a C string literal of printable ASCII."""
+    escaped = "".join(
+        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else {34: '\\"', 92: "\\\\"}.get(b, f"\\{b:03o}")
+        for b in text.encode("utf-8", "replace")
+    )
+    return f'"{escaped}"'
+
+
+def comment(text: str, most: int = 240) -> str:
+    """``text`` made fit for a comment of C++, CMake or a shell: one line of at most ``most`` characters that show, without marks of
+    comments, trigraphs, or a backslash at its end. All text of a model that stands in generated sources outside of string literals
+    goes through here."""
+    flat = "".join(c if c.isprintable() and unicodedata.category(c) != "Cf" else " " for c in text)
+    flat = flat.replace("??/", "?? /").replace("*/", "* /").replace("/*", "/ *")
+    if len(flat) > most:
+        flat = f"{flat[: most - 1]}\u2026"
+    return flat.rstrip("\\ ")
 
 
 def free_name(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aitc.ir.cpp import c_expr
+from aitc.ir.cpp import c_expr, comment
 from aitc.ir.dim import Dim, Symbol, as_symbol, bounds, min_, product, symbols, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, flatten, source_index, target_index, unflatten
@@ -331,7 +331,7 @@ def block_range(first: Dim, blocks: Dim, parameters: Parameters) -> str:
 
 def banner(group: Group, limit: int = 12) -> tuple[str, ...]:
     """Lines that name the ONNX nodes of a group."""
-    lines = [f'{loc.op_type} "{loc.name or f"#{loc.index}"}"' for loc in group.locs[:limit]]
+    lines = [comment(f'{loc.op_type} "{loc.name or f"#{loc.index}"}"') for loc in group.locs[:limit]]
     return tuple(lines + ([f"and {len(group.locs) - limit} more"] if len(group.locs) > limit else []))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from aitc.ir.cpp import comment
 from aitc.ir.dtype import BOOL, DType
 from aitc.ir.graph import Node
 
@@ -16,7 +17,7 @@ def dim_name(name: str) -> str:
 def note(node: Node) -> str:
     """The comment that names where a statement came from."""
     loc = node.locs[0] if node.locs else None
-    return f'{loc.op_type} "{loc.name}"' if loc else node.op.name
+    return comment(f'{loc.op_type} "{loc.name}"') if loc else node.op.name
 
 
 def converted(text: str, dtype: DType) -> str:
