@@ -220,6 +220,13 @@ CODES: dict[str, Explanation] = {
         "(onnxruntime, onnx.reference) cannot run the model, or every output depends on numbers that the "
         "model draws at random, or every output is NaN, zero, constant or empty on made-up inputs.",
     ),
+    "V03": Explanation(
+        "a warning: the binary was not verified",
+        "It is complete, and nothing has shown that it computes what the model says: this machine has no device of the target, or the "
+        "reference (onnxruntime, onnx.reference) does not take the inputs that were made up, crashes, or takes longer than "
+        "--verify-timeout. Give inputs with --input NAME=FILE.npy or --data FOLDER, say how dims depend on each other with --dim "
+        "total=past+seq, or verify on another machine with `aitc verify`. --require-verify makes it an error (V02, exit code 6).",
+    ),
     # X: defects
     "X01": Explanation(
         "a defect of aitc",

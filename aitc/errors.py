@@ -49,8 +49,8 @@ class Diagnostic:
     detail: tuple[str, ...] = ()
     help: str = ""
 
-    def render(self) -> str:
-        lines = [f"error[{self.code}]: {self.message}"]
+    def render(self, severity: str = "error") -> str:
+        lines = [f"{severity}[{self.code}]: {self.message}"]
         for loc in self.locs[:4]:
             lines.append(f"  --> {loc}" + (f", stage {self.stage}" if self.stage else ""))
         if not self.locs and self.stage:

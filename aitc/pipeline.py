@@ -35,8 +35,9 @@ from aitc.passes.stages import fuse, layout, simplify
 from aitc.progress import Progress, Silent, Stages, Stopped
 from aitc.report import digest, report_of
 from aitc.schedule.check import check_plan
+from aitc.schedule.dims import dim_sources
 from aitc.schedule.lanes import MOST
-from aitc.schedule.plan import Plan
+from aitc.schedule.plan import Plan, Port
 from aitc.schedule.schedule import PlanOptions, schedule
 from aitc.schedule.table import load_table
 from aitc.schedule.why import Fusions
@@ -47,6 +48,7 @@ from aitc.targets.target import Target, find_target
 from aitc.verify.bisect import Steps, first_difference
 from aitc.verify.child import TIMEOUT_S, ChildFailed, apart
 from aitc.verify.compare import depth, roundoff, tolerance
+from aitc.verify.data import Given, read_given
 from aitc.verify.inputs import Arrays, random_inputs
 from aitc.verify.ranges import measured_ranges
 from aitc.verify.reference import load_oracle
@@ -62,8 +64,10 @@ class Options:
     targets: tuple[str, ...] = ()  # of one API; none: the GPU of this machine, else cpu
     output: Path | None = None  # none: nothing is kept
     name: str = ""  # of the library; none: the file's
-    dims: tuple[tuple[str, int | tuple[int, int]], ...] = ()  # a size or inclusive bounds
+    dims: tuple[tuple[str, int | tuple[int, int] | str], ...] = ()  # a size, inclusive bounds, or an expression over other dims
     input_shapes: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
+    input_files: tuple[tuple[str, Path], ...] = ()  # .npy files to verify on, by input
+    data: Path | None = None  # a folder of such, or of ONNX's test data
     precision: str = "model"
     keep_fp32: tuple[str, ...] = ()  # node names, op types or regular expressions
     lanes: int = MOST  # of GPU launches side by side at the most; 1: one after another
@@ -125,6 +129,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
         imported = run("import", lambda: import_model(model, bindings, shapes), describe.import_said)
         graph = result.graph = imported.graph
         uses = tuple(input_uses(graph).items())
+        given = _given(graph, options)
         run("simplify", lambda: changed(simplify, graph, context), describe.graph_said)
         run("fuse", lambda: changed(fuse, graph, context), lambda g: describe.fuse_said(g, context))
         if options.precision == "fp16":
@@ -143,11 +148,19 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
         built = run("build", lambda: build_plan(plan, sources, folder, options, stages.progress), describe.build_said)
         result.resources = built.resources
         subject = subject_of_plan(plan, folder, roundoff(graph, options.precision), depth(graph))
-        checked = run("verify", lambda: _verify(subject, model, result, options, facts), describe.verification_said)
+        checked = run("verify", lambda: _verify(subject, model, result, options, facts, given), describe.verification_said)
         result.verification = checked
         result.report = report_of(plan, stages.seconds, checked, subject, context, built, digest(model))
         (folder / f"{result.name}.json").write_text(json.dumps(result.report, indent=1) + "\n", encoding="utf-8")
     return result
+
+
+def _given(graph: Graph, options: Options) -> tuple[Given, ...]:
+    """The inputs that a user gives, read and checked before anything takes long."""
+    if not options.input_files and options.data is None:
+        return ()
+    ports = tuple(Port(v.name, v.type.dtype, v.shape, "") for v in graph.inputs)
+    return read_given(options.input_files, options.data, ports, graph.output_names, dim_sources(graph, {}))
 
 
 _IN_PLACE = (("simplify", simplify), ("fuse", fuse), ("layout", layout))
@@ -216,26 +229,29 @@ def check_isas(isas: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _verify(
-    subject: Subject, model: str | Path | bytes, result: Result, options: Options, facts: PlanOptions
+    subject: Subject, model: str | Path | bytes, result: Result, options: Options, facts: PlanOptions, given: tuple[Given, ...]
 ) -> Verification:
     if options.verify == "skip":
         return Verification("not run", "not asked for")
     if options.emulate or can_run(result.targets):
-        answer = verify(replace(subject, limit_s=options.verify_timeout), model, options.seed)
+        answer = verify(replace(subject, limit_s=options.verify_timeout), model, options.seed, given)
     else:
         answer = Verification(
-            "not run", f"this machine has no {' or '.join(f'{t.name} ({t.doc})' for t in result.targets)}"
+            "not run",
+            f"this machine has no {' or '.join(f'{t.name} ({t.doc})' for t in result.targets)}",
+            help="run `aitc verify` on a machine that has one, or compile with --emulate beside it: the same kernels, run on the CPU",
         )
     if options.verify == "require" and answer.ok and answer.hollow:
         which = ", ".join(f"{n} is {why}" for n, why in answer.vacuous.items())
         answer = replace(answer, status="not run", reason=f"on made-up inputs its outputs say little: {which}")
     if options.verify == "require" and answer.status == "not run":
         raise AitcError(
-            Diagnostic("V02", f"{result.name} could not be verified: {answer.reason}", stage="verify"), Exit.VERIFY
+            Diagnostic("V02", f"{result.name} could not be verified: {answer.reason}", stage="verify", help=answer.help), Exit.VERIFY
         )
     if options.bisect and answer.status == "failed":
         steps = _steps(model, options, result, facts)
         feeds = random_inputs(subject.inputs, answer.dims, answer.seed, answer.attempt)
+        feeds |= next((g.inputs for g in given if g.where == answer.where), {})
         limit = tolerance(subject.roundoff, subject.depth)
         try:
             found = apart(lambda: first_difference(steps, model, feeds, limit), "the search for the first difference")

@@ -78,6 +78,7 @@ def report_of(
         "forks": [{"first": f.first, "lanes": list(f.lanes)} for f in plan.forks],
         "statistics": dict(plan.statistics),
         "seconds": {k: round(v, 4) for k, v in seconds.items()},
+        "verified": verification is not None and verification.ok and not verification.hollow,
         "verification": verification_json(verification),
     }
 

@@ -26,7 +26,7 @@ COMMANDS = {
 }
 
 EXITS = {
-    Exit.OK: "done; with a device present, also verified",
+    Exit.OK: "done; the binary is verified, or a warning at the end says that it is not",
     Exit.INTERNAL: "a defect of aitc: please report it",
     Exit.USAGE: "wrong flags or arguments",
     Exit.MODEL: "the file is not a valid ONNX model",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+Dims = tuple[tuple[str, "int | tuple[int, int] | str"], ...]  # of --dim
 F = TypeVar("F", bound=Callable[..., Any])
 
 STAGES = (
@@ -25,26 +27,42 @@ PRECISIONS = ("model", "fp32", "tf32", "fp16", "bf16")
 MODEL = click.Path(path_type=Path)  # whether it exists is the importer's to say, with the exit code of a bad model
 
 
-def parse_dim(text: str) -> tuple[str, int | tuple[int, int]]:
-    """``batch=8`` or ``batch=1..32``; names may hold ``=`` and dots."""
+def parse_dim(text: str) -> tuple[str, int | tuple[int, int] | str]:
+    """``batch=8``, ``batch=1..32`` or ``total=past+seq``; names may hold ``=`` and dots."""
     name, _, value = text.rpartition("=")
+    value = value.strip()
     low, dots, high = value.partition("..")
+    if name and not dots and re.search("[A-Za-z_]", value):
+        return name, value
     try:
         lowest, highest = int(low), int(high) if dots else int(low)
         if not name or not 0 <= lowest <= highest:
             raise ValueError
     except ValueError:
-        raise click.BadParameter(f"{text!r} is neither NAME=SIZE nor NAME=LOW..HIGH") from None
+        raise click.BadParameter(f"{text!r} is neither NAME=SIZE nor NAME=LOW..HIGH nor NAME=EXPRESSION") from None
     return name, (lowest, highest) if dots else lowest
 
 
-def parse_input(text: str) -> tuple[str, tuple[int | str, ...]]:
-    """``x=1,3,224,224``; an axis may be a name: ``x=batch,3,224,224``."""
+def parse_input(text: str) -> tuple[str, tuple[int | str, ...] | Path]:
+    """``x=1,3,224,224``; an axis may be a name: ``x=batch,3,224,224``. ``x=FILE.npy``: data."""
+    if text.endswith((".npy", ".pb")):
+        name, sign, path = text.partition("=")
+        if not sign or not name or not path:
+            raise click.BadParameter(f"{text!r} is not NAME=FILE.npy")
+        return name, Path(path)
     name, sign, value = text.rpartition("=")
     axes = tuple(a.strip() for a in value.split(",")) if value.strip() else ()
     if not sign or not name or any(not a or a.startswith("-") for a in axes):
-        raise click.BadParameter(f"{text!r} is not NAME=SIZE,SIZE,...")
+        raise click.BadParameter(f"{text!r} is neither NAME=SIZE,SIZE,... nor NAME=FILE.npy")
     return name, tuple(int(a) if a.isdigit() else a for a in axes)
+
+
+def parse_file(text: str) -> tuple[str, Path]:
+    """``x=FILE.npy``, where no shape can be given."""
+    name, value = parse_input(text)
+    if not isinstance(value, Path):
+        raise click.BadParameter(f"{text!r} is not NAME=FILE.npy")
+    return name, value
 
 
 def _many(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[Any, ...]]:
@@ -52,6 +70,13 @@ def _many(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Paramet
         return tuple(parse(v) for v in values)
 
     return callback
+
+
+def split_inputs(given: dict[str, Any]) -> None:
+    """Makes --input's files ``input_files`` of their own, beside the shapes."""
+    both = given["input_shapes"]
+    given["input_shapes"] = tuple((n, v) for n, v in both if not isinstance(v, Path))
+    given["input_files"] = tuple((n, v) for n, v in both if isinstance(v, Path))
 
 
 def _apply(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -93,9 +118,9 @@ dim_flag = click.option(
     "--dim",
     "dims",
     multiple=True,
-    metavar="NAME=N|LO..HI",
+    metavar="NAME=N|LO..HI|EXPR",
     callback=_many(parse_dim),
-    help="Bind or bound a symbolic dim.",
+    help="Bind or bound a symbolic dim, or say what it is of others: total=past+seq.",
 )
 
 model_flags = _apply(
@@ -105,9 +130,9 @@ model_flags = _apply(
         "--input",
         "input_shapes",
         multiple=True,
-        metavar="NAME=N,N,...",
+        metavar="NAME=N,N,...|FILE.npy",
         callback=_many(parse_input),
-        help="Shape of a model input.",
+        help="Shape of a model input, or data to verify on instead of made-up ones.",
     ),
     click.option(
         "--precision",
@@ -141,6 +166,21 @@ model_flags = _apply(
         type=click.Path(path_type=Path),
         help="Measured configurations that win over the shipped ones; none: the machine model alone.",
     ),
+)
+
+files_flag = click.option(
+    "--input",
+    "--feed",  # its older name
+    "input_files",
+    multiple=True,
+    metavar="NAME=FILE.npy",
+    callback=_many(parse_file),
+    help="Data of a model input instead of made-up ones.",
+)
+data_flag = click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Folder of NAME.npy, or of input_0.pb and output_0.pb (ONNX's test data), instead of made-up inputs.",
 )
 
 compiler_flags = _apply(

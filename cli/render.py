@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 0.3  # a stage shorter than this is not worth a plain line of its own
 
 
-def print_diagnostics(diagnostics: tuple[Diagnostic, ...]) -> None:
-    """Every problem, as text on stderr; with colour where that is a terminal."""
+def print_diagnostics(diagnostics: tuple[Diagnostic, ...], severity: str = "error") -> None:
+    """Every problem, as text on stderr; with colour where that is a terminal: errors red, warnings yellow."""
     for d in diagnostics:
-        text = d.render()
+        text = d.render(severity)
         if _colour():
             head, _, rest = text.partition(":")
-            text = f"\033[1;31m{head}\033[0m:{rest}"
+            text = f"\033[1;{31 if severity == 'error' else 33}m{head}\033[0m:{rest}"
         print(text, file=sys.stderr)
     if len(diagnostics) > 3:
         print(f"{len(diagnostics)} problems", file=sys.stderr)

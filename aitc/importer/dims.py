@@ -11,7 +11,7 @@ from typing import Union
 from aitc.ir import dim as d
 from aitc.ir.dim import Dim
 
-Binding = Union[int, tuple[int, Union[int, None]]]
+Binding = Union[int, tuple[int, Union[int, None]], str]  # a size, bounds, or an expression over other dims
 
 
 def parse(text: str, symbol: Callable[[str], Dim]) -> Dim:
@@ -86,7 +86,7 @@ def _evaluate(node: ast.expr, symbol: Callable[[str], Dim]) -> Dim:
     raise ValueError("not an expression over dims")
 
 
-def make_symbol(name: str, binding: Binding | None) -> Dim:
+def make_symbol(name: str, binding: int | tuple[int, int | None] | None) -> Dim:
     """The Dim that stands for a name: an int if it is bound to one, else a symbol of at least 1."""
     if binding is None:
         return d.symbol(name, 1)

@@ -82,6 +82,8 @@ class _ModelImporter:
         self.symbols: dict[str, Dim] = {}
         self.taken: set[str] = set()  # names of symbols
         self.named = {d.dim_param for i in model.graph.input for d in i.type.tensor_type.shape.dim}
+        self.declared: set[str] = set()  # names of dims of the inputs
+        self.binding: list[str] = []  # names whose expressions are being read
         self.graph = Graph(model.graph.name or name.removesuffix(".onnx"))
 
     def run(self) -> Imported:
@@ -225,21 +227,45 @@ class _ModelImporter:
     def _bare_names(self, inputs: Sequence[onnx.ValueInfoProto]) -> set[str]:
         """Names that are the whole size of some input's axis: the program can read them there."""
         bare = set(self.bindings)
+        self.declared |= bare
         for proto in inputs:
             given = self.shapes.get(proto.name, ())
+            self.declared |= {n for a in given if isinstance(a, str) for n in dims.names(a)}
             for i, dim in enumerate(proto.type.tensor_type.shape.dim):
+                if dim.dim_param or not dim.dim_value:
+                    self.declared |= {dim.dim_param, *dims.names(dim.dim_param)} if dim.dim_param else {self._unnamed(proto, i)}
                 if dim.dim_param and dims.is_name(dim.dim_param) and not (i < len(given) and isinstance(given[i], int)):
                     bare.add(dim.dim_param)
         return bare
 
     def _symbol(self, name: str) -> Dim:
         if name not in self.symbols:
+            binding = self.bindings.get(name)
+            if isinstance(binding, str):
+                self.symbols[name] = self._bound(name, binding)
+                return self.symbols[name]
             spelled = free_name(name if name.isidentifier() else dims.identifier(name))
             while spelled in self.taken or (spelled != name and spelled in self.named):
                 spelled += "_"
             self.taken.add(spelled)
-            self.symbols[name] = dims.make_symbol(spelled, self.bindings.get(name))
+            self.symbols[name] = dims.make_symbol(spelled, binding)
         return self.symbols[name]
+
+    def _bound(self, name: str, text: str) -> Dim:
+        """The Dim of ``--dim name=text``, an expression over other dims of the inputs."""
+        names = dims.names(text)
+        missing = [n for n in names if n not in self.declared]
+        if missing:
+            known = ", ".join(sorted(self.declared - {name})) or "none"
+            self._problem("I10", f"--dim {name}={text}: the model has no dim {', '.join(missing)}", f"its dims: {known}")
+            return 1
+        if name in self.binding or name in names:
+            self._problem("I10", f"--dim {name}={text}: {name} is bound to itself")
+            return 1
+        self.binding.append(name)
+        found = dims.parse(text, self._symbol)
+        self.binding.pop()
+        return found
 
     def _shape(self, proto: onnx.ValueInfoProto, bare: set[str]) -> tuple[Dim, ...] | None:
         tensor = proto.type.tensor_type

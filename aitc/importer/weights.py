@@ -103,3 +103,12 @@ def sparse_to_array(sparse: onnx.SparseTensorProto, folder: Path | None) -> np.n
     except (IndexError, ValueError) as problem:
         raise BadTensor(f"sparse tensor {name!r}: {problem}") from problem
     return result
+
+
+def read_tensor(path: Path) -> np.ndarray:
+    """The array in a serialized TensorProto, as ONNX's test data has them. Raises OSError, and ValueError where it is none."""
+    data = path.read_bytes()
+    try:
+        return np.asarray(onnx.numpy_helper.to_array(onnx.TensorProto.FromString(data)))
+    except Exception as error:
+        raise ValueError(str(error).strip() or type(error).__name__) from error

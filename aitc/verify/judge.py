@@ -41,9 +41,16 @@ LARGEST_SPREAD = 0.05  # of an ill-conditioned output
 
 
 class Evidence:
-    """What is known of a model on one set of inputs; ``want`` is onnxruntime's answer. Each kind is computed once, when it is asked for."""
+    """What is known of a model on one set of inputs; ``want`` is onnxruntime's answer. Each kind is computed once, when it is asked for.
 
-    def __init__(self, reference: Reference, arrays: Mapping[str, np.ndarray], want: Mapping[str, Any], roundoff: float):
+    Where a user gives ``want``, ``own`` is onnxruntime's answer (or empty): it is the middle of the spread, and no other evidence
+    excuses a difference from what a user wants.
+    """
+
+    def __init__(
+        self, reference: Reference, arrays: Mapping[str, np.ndarray], want: Mapping[str, Any], roundoff: float, own: Mapping[str, Any] | None = None
+    ):
+        self._own = own
         self.reference = reference
         self.want = dict(want)
         self.why_not: list[str] = []  # kinds of evidence that could not be had
@@ -65,19 +72,22 @@ class Evidence:
 
     def exact_products(self) -> dict[str, Any] | None:
         """onnxruntime's answer without saturated sums; None where the model has no products of integers."""
-        if not self.reference.multiplies_integers:
+        if self._own is not None or not self.reference.multiplies_integers:
             return None
         return self._once("products", lambda: Reference(self.reference.whole(), exact_products=True).run(self._arrays))
 
     def exact(self) -> dict[str, Any] | None:
         """The outputs in float64."""
+        if self._own is not None:
+            return None
         return self._once("float64", lambda: exact_outputs(self.reference.whole(), self._arrays))
 
     def spread(self, run: int) -> Spread | None:
         """The spread after run number ``run`` with noise, from 0; None where there are no more."""
         if self._runs is None:
             products = self.exact_products()
-            self._runs = self._measured(self.want if products is None else products, products is not None)
+            middle = self.want if self._own is None else self._own
+            self._runs = self._measured(middle if products is None else products, products is not None) if middle else iter(())
         while len(self._spreads) <= run:
             measured = next(self._runs, None)
             if measured is None:

@@ -19,12 +19,14 @@ from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.schedule.plan import DimSource, Port, Require
 from aitc.verify.child import TIMEOUT_S, ChildFailed, Crashed, TooLong, apart, begin
 from aitc.verify.compare import OutputReport, tolerance
+from aitc.verify.data import Given
 from aitc.verify.inputs import ATTEMPTS, Arrays, dim_choices, other_choices, random_inputs
 from aitc.verify.judge import Evidence, judge
 from aitc.verify.reference import NoReference, Reference, avoid_onnxruntime
 from aitc.verify.vacuous import vacuous
 
 REFERENCE, COMPARISON = "the reference", "judging the difference"  # steps of a verification
+INPUTS_HELP = "give inputs that the model takes with --input NAME=FILE.npy or --data FOLDER, or sizes that fit with --dim NAME=SIZE|EXPRESSION"
 TIME_HELP = "; --verify-timeout gives it more"
 
 
@@ -56,12 +58,14 @@ class Verification:
     seed: int = 0
     dims: dict[str, int] = field(default_factory=dict)  # of the worst run, whose seed is ``seed``
     attempt: int = 0  # the kind of values for integers of unknown use, see random_inputs
+    where: str = ""  # the given inputs, if there are any
     runs: int = 0
     roundoff: float = 0.0
     depth: int = 0
     outputs: tuple[OutputReport, ...] = ()
     seconds: float = 0.0
     first_difference: str = ""  # from --bisect
+    help: str = ""  # the way out where it did not run
     vacuous: dict[str, str] = field(default_factory=dict)  # outputs of which the comparison says little, and why
 
     @property
@@ -91,16 +95,16 @@ class Verification:
         return said
 
 
-def verify(subject: Subject, model: str | Path | bytes, seed: int = 0, feeds: Arrays | None = None) -> Verification:
-    """Compares the binary with the reference on inputs made from ``seed`` (or on ``feeds``), at two sizes where dims
-    are symbolic.
+def verify(subject: Subject, model: str | Path | bytes, seed: int = 0, given: Sequence[Given] = ()) -> Verification:
+    """Compares the binary with the reference (or with the outputs that are ``given``) on inputs made from ``seed``, at two sizes where
+    dims are symbolic; or on each of the ``given`` ones, with made-up ones beside where they are not all.
 
     All of it is done in a child process: a signal ends it at once, and an oracle that crashes or never ends is a reason to say so.
     Raises AitcError (RUNTIME) when the binary fails, crashes or takes longer than ``subject.limit_s``.
     """
 
     def work() -> Verification:
-        return _verify(subject, model, seed, feeds)
+        return _verify(subject, model, seed, given)
 
     try:
         return apart(work, REFERENCE, subject.limit_s)
@@ -130,23 +134,23 @@ def _without_onnxruntime(work: Callable[[], Verification], crash: Crashed, subje
 
 
 def _not_run(subject: Subject, seed: int, reason: str) -> Verification:
-    return Verification("not run", reason, seed=seed, roundoff=subject.roundoff, depth=subject.depth)
+    return Verification("not run", reason, seed=seed, roundoff=subject.roundoff, depth=subject.depth, help=INPUTS_HELP)
 
 
-def _verify(subject: Subject, model: str | Path | bytes, seed: int, feeds: Arrays | None) -> Verification:
+def _verify(subject: Subject, model: str | Path | bytes, seed: int, given: Sequence[Given]) -> Verification:
     start = time.perf_counter()
     limit = tolerance(subject.roundoff, subject.depth)
     try:
         reference = Reference(model)
         if subject.outputs and reference.random.issuperset(p.name for p in subject.outputs):
             return _not_run(subject, seed, "every output depends on numbers that the model draws at random")
-        trials = _trials(subject, reference, seed) if feeds is None else [Trial(seed, {}, feeds, reference.run(feeds))]
+        trials = [t for g in given or [Given({})] for t in _trials(subject, reference, seed, g)]
         hollow = _hollow(subject, reference, trials)
-        for more in range(1, SEEDS) if feeds is None and subject.inputs else ():
+        for more in range(1, SEEDS) if subject.inputs and not given else ():
             if not hollow:
                 break
             with contextlib.suppress(NoReference):
-                other = _trial(subject, reference, seed + 100 * more, trials[0].dims, trials[0].attempt)
+                other = _trial(subject, reference, seed + 100 * more, trials[0].dims, trials[0].attempt, Given({}))
                 fewer = _hollow(subject, reference, [*trials, other])
                 if fewer != hollow:
                     trials, hollow = [*trials, other], fewer
@@ -155,16 +159,16 @@ def _verify(subject: Subject, model: str | Path | bytes, seed: int, feeds: Array
     except MemoryError:
         return _not_run(subject, seed, "inputs or outputs of this size do not fit into this machine's memory")
     done = Verification(
-        "passed", "", reference.oracle, seed, roundoff=subject.roundoff, depth=subject.depth, runs=len(trials)
+        "passed", "", trials[0].oracle, seed, roundoff=subject.roundoff, depth=subject.depth, runs=len(trials)
     )
     for trial in trials:
         begin("the binary")
         got = run_binary(subject, trial.arrays)
         begin(COMPARISON)
-        evidence = Evidence(reference, trial.arrays, trial.want, subject.roundoff)
+        evidence = Evidence(reference, trial.arrays, trial.want, subject.roundoff, trial.own)
         reports = judge({p.name: p.dtype for p in subject.outputs}, evidence, got, limit)
         if not done.outputs or _badness(reports) > _badness(done.outputs):
-            done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims, attempt=trial.attempt)
+            done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims, attempt=trial.attempt, where=trial.where)
     wrong = [o for o in done.outputs if not o.ok]
     return replace(
         done,
@@ -191,13 +195,16 @@ class Trial:
     arrays: Arrays
     want: dict[str, Any]
     attempt: int = 0  # of ``random_inputs``
+    oracle: str = ""
+    where: str = ""  # of the given inputs among ``arrays``
+    own: dict[str, Any] | None = None  # what the reference answers, where ``want`` is given by a user
 
 
 def _badness(reports: Sequence[OutputReport]) -> tuple[int, float]:
     return sum(not o.ok for o in reports), max((o.rms_rel for o in reports), default=0.0)
 
 
-def _trials(subject: Subject, reference: Reference, seed: int) -> list[Trial]:
+def _trials(subject: Subject, reference: Reference, seed: int, given: Given) -> list[Trial]:
     """Trials at the first sizes and values that the reference accepts, and at others if there are any. Raises NoReference.
 
     What onnxruntime refuses and ``onnx.reference`` takes may be what the model is not for (a size of 1 that is broadcast), and of
@@ -205,37 +212,47 @@ def _trials(subject: Subject, reference: Reference, seed: int) -> list[Trial]:
     """
     refusal: NoReference | None = None
     last: list[Trial] = []
-    for attempt, dims in _choices(subject):
+    fixed = {**subject.sizes, **given.sizes}
+    for attempt, dims in _choices(subject, given, fixed):
         try:
-            trial = _trial(subject, reference, seed, dims, attempt)
+            trial = _trial(subject, reference, seed, dims, attempt, given)
         except NoReference as none:
             refusal = refusal or none
             continue
-        if reference.refuses or all(np.size(v) == 0 for v in trial.want.values()):
+        if trial.own is None and (reference.refuses or all(np.size(v) == 0 for v in trial.want.values())):
             last = last or [trial]
             continue
         trials = [trial]
-        for n, other in enumerate(other_choices(dims, subject.dims, subject.requires, subject.sizes), 1):
+        for n, other in enumerate(other_choices(dims, subject.dims, subject.requires, fixed), 1):
             with contextlib.suppress(NoReference):  # some models work at some sizes only
-                trials.append(_trial(subject, reference, seed + n, other, attempt))
+                trials.append(_trial(subject, reference, seed + n, other, attempt, given))
         return trials
     if last:
         return last
     raise refusal or NoReference("no input fits")
 
 
-def _choices(subject: Subject) -> Iterator[tuple[int, dict[str, int]]]:
+def _choices(subject: Subject, given: Given, fixed: Mapping[str, int]) -> Iterator[tuple[int, dict[str, int]]]:
     """Kinds of values, and sizes, to try, best first."""
-    sizes = list(dim_choices(subject.dims, subject.inputs, subject.requires, subject.sizes))
+    sizes = list(dim_choices(subject.dims, subject.inputs, subject.requires, fixed))
     yield from ((0, s) for s in sizes)
-    if any(p.dtype.is_integer and p.use in ("", "count") for p in subject.inputs):
+    if any(p.dtype.is_integer and p.use in ("", "count") for p in subject.inputs if p.name not in given.inputs):
         yield from ((attempt, s) for attempt in range(1, ATTEMPTS) for s in sizes[:2])
 
 
-def _trial(subject: Subject, reference: Reference, seed: int, dims: dict[str, int], attempt: int) -> Trial:
-    arrays = random_inputs(subject.inputs, dims, seed, attempt)
+def _trial(subject: Subject, reference: Reference, seed: int, dims: dict[str, int], attempt: int, given: Given) -> Trial:
+    """One trial. Outputs that are all given are believed without a reference."""
+    free = [p for p in subject.inputs if p.name not in given.inputs]
+    arrays = {**random_inputs(free, dims, seed, attempt), **given.inputs}
+    if not free and {p.name for p in subject.outputs} <= given.expected.keys():
+        own: dict[str, Any] = {}  # what misses them is measured by how far the reference moves
+        with contextlib.suppress(NoReference):
+            begin(REFERENCE)
+            own = reference.run(arrays)
+        return Trial(seed, dims, arrays, dict(given.expected), attempt, f"{given.where}'s outputs", given.where, own)
     begin(REFERENCE)
-    return Trial(seed, dims, arrays, reference.run(arrays), attempt)
+    want = reference.run(arrays)
+    return Trial(seed, dims, arrays, want, attempt, reference.oracle, given.where)
 
 
 def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:

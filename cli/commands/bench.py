@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.errors import Exit
 from aitc.settings import Settings
 
 from .. import interrupt
 from .. import options as flags
 
 TRACE_KEYS, REPORT_KEYS = {"traceEvents", "aitc"}, {"format", "aitc", "models"}  # an older file that has them may be replaced
-Dims = tuple[tuple[str, "int | tuple[int, int]"], ...]
+Files = tuple[tuple[str, Path], ...]
 
 
 @click.command("bench", short_help="measure a binary's latency")
@@ -27,6 +28,8 @@ Dims = tuple[tuple[str, "int | tuple[int, int]"], ...]
 @click.option("--iters", type=click.IntRange(min=1), default=100, show_default=True, help="Timed runs.")
 @click.option("--warmup", type=click.IntRange(min=0), default=10, show_default=True, help="Runs before, not timed.")
 @flags.dim_flag
+@flags.files_flag
+@flags.data_flag
 @click.option("--profile", is_flag=True, help="Also each launch: time, rates, share of floor, gap, ONNX nodes.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a profile that Perfetto opens into this file.")
 @click.option(
@@ -41,14 +44,16 @@ def command(
     name: str,
     iters: int,
     warmup: int,
-    dims: Dims,
+    dims: flags.Dims,
+    input_files: Files,
+    data: Path | None,
     profile: bool,
     trace: Path | None,
     report: Path | None,
     device: int | None,
     as_json: bool,
 ) -> int:
-    """Time the model in OUTPUT (the -o of compile; default: out) on random inputs: percentiles of the latency, and what
+    """Time the model in OUTPUT (the -o of compile; default: out) on random inputs, or on those of --input and --data: percentiles of the latency, and what
     each launch takes of it.
 
     The floor of a launch is the larger of its operations at the target's peak rate and its operands, each moved once,
@@ -71,7 +76,7 @@ def command(
         raise click.UsageError("several OUTPUTs go with --report alone")
     if trace is not None:
         require_json_place(trace, TRACE_KEYS)
-    about, answer = _run(folders[0], name, dims, [*flags_of_runs, *(["--profile"] if profile or trace else [])])
+    about, answer = _run(folders[0], name, dims, [*flags_of_runs, *(["--profile"] if profile or trace else [])], True, input_files, data)
     found = profiles.profile_of(answer, about) if profile or trace else None
     if found is not None:
         if trace is not None:
@@ -97,23 +102,35 @@ def command(
     return int(Exit.OK)
 
 
-def _run(folder: Path, name: str, dims: Dims, more: Sequence[str], strict: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The report of the model in ``folder``, and what its binary says of its times. Unless ``strict``, dims that it has not are
-    left out."""
-    from aitc.report import find_report
-    from aitc.verify.run import run_executable
+def _run(
+    folder: Path, name: str, dims: flags.Dims, more: Sequence[str], strict: bool = True, files: Files = (), data: Path | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The report of the model in ``folder``, and what its binary says of its times, on the data given or on made-up ones of sizes that
+    fit each other. Unless ``strict``, dims that it has not are left out."""
+    from aitc.report import find_report, subject_of
+    from aitc.schedule.dims import consistent, typical_sizes
+    from aitc.verify.data import asked_sizes, read_given
+    from aitc.verify.run import run_executable, save
 
     _, report = find_report(folder, name)
+    subject = subject_of(folder, report)
+    if not strict:
+        known = {n for d in subject.dims for n in (d.name, d.model_name)}
+        dims = tuple((n, v) for n, v in dims if n in known)
+    asked, rules = asked_sizes(dims, subject.dims)
+    given = next(iter(read_given(files, data, subject.inputs, [p.name for p in subject.outputs], subject.dims)), None)
+    shown = dict(given.sizes) if given else {}
+    typical = typical_sizes(subject.dims, subject.inputs, subject.requires)
+    fixed = {**asked, **shown}
+    sizes = consistent({**typical, **fixed}, subject.dims, (*subject.requires, *rules), fixed) or {**typical, **fixed}
     call = [str(folder.absolute() / report["name"]), "--bench", "--json", *more]
-    known = {name: d["name"] for d in report["dims"] for name in (d["model_name"], d["name"])}
-    for dim, size in dims:
-        if dim not in known and not strict:
-            continue
-        if dim not in known or not isinstance(size, int):
-            what = f"{dim}={size}: bench needs one size" if dim in known else f"the model has no symbolic dim {dim!r}"
-            raise AitcError(Diagnostic("C02", what, help=f"dims: {', '.join(sorted(known)) or 'none'}"), Exit.USAGE)
-        call += ["--dim", f"{known[dim]}={size}"]
-    with interrupt.unwinding():
+    for d in subject.dims:
+        if d.name in asked or (d.name not in shown and sizes[d.name] != typical[d.name]):
+            call += ["--dim", f"{d.name}={sizes[d.name]}"]
+    with interrupt.unwinding(), tempfile.TemporaryDirectory(prefix="aitc-bench-") as place:
+        for i, (port, array) in enumerate(given.inputs.items() if given else ()):
+            save(Path(place) / f"{i}.npy", array)
+            call += ["--input", f"{port}={Path(place) / f'{i}.npy'}"]
         return report, json.loads(run_executable(call))
 
 
@@ -133,7 +150,7 @@ def _load() -> tuple[float | None, str]:
 
 
 def _report(
-    folders: Sequence[Path], name: str, dims: Dims, runs: Sequence[str], file: Path, trace: Path | None, as_json: bool
+    folders: Sequence[Path], name: str, dims: flags.Dims, runs: Sequence[str], file: Path, trace: Path | None, as_json: bool
 ) -> int:
     """Measures each model and writes the file for us."""
     from aitc.build.output import replace_json, require_json_place

@@ -30,6 +30,7 @@ def command(models: tuple[Path, ...], as_json: bool, verbose: bool, quiet: bool,
     """
     from aitc.pipeline import Options, compile
 
+    flags.split_inputs(given)
     tuning = given["tuning"] or Settings.read().tuning
     options = Options(stop_after="emit", **{**given, "tuning": Path(tuning) if tuning else None})
     code = Exit.OK

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     "--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or reference to verify with, or all outputs are constant, zero or NaN."
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
+@flags.data_flag
 @flags.timeout_flag
 @click.option("--bisect", is_flag=True, help="On a mismatch name the first ONNX node whose value differs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs for verification.")
@@ -90,18 +91,35 @@ def command(
         os.environ["AITC_ISA"] = ",".join(given["isas"])
     for name in ("dump", "tuning"):
         given[name] = given[name] or (Path(getattr(settings, name)) if getattr(settings, name) else None)
+    flags.split_inputs(given)
     load_all(verifying=not no_verify)
     with Display(quiet or (as_json and not verbose), verbose) as display:
         result = compile(model, Options(verify=how, **given), display)
     errors = (mismatch(result.name, result.verification),) if result.failed and result.verification else ()
+    warnings = () if no_verify or errors else unverified(result.name, result.verification)
     code = Exit.VERIFY if errors else Exit.OK
     if as_json:
-        told = [diagnostic_json(e) for e in errors]
-        print(json.dumps({"ok": not errors, "exit": int(code), "errors": told, **summary(result)}, indent=2))
+        told, warned = [diagnostic_json(e) for e in errors], [diagnostic_json(w) for w in warnings]
+        print(json.dumps({"ok": not errors, "exit": int(code), "errors": told, "warnings": warned, **summary(result)}, indent=2))
     else:
-        print("\n".join(lines(result)))
+        print("\n".join(lines(result, given["emulate"])), flush=True)
     print_diagnostics(errors)
+    print_diagnostics(warnings, "warning")
     return int(code)
+
+
+INPUTS_HELP = "give inputs of the kind that the model is for with --input NAME=FILE.npy or --data FOLDER"
+
+
+def unverified(name: str, v: Verification | None) -> tuple[Diagnostic, ...]:
+    """What is said, last of all, of a binary that was to be verified and was not."""
+    if v is not None and v.ok and v.hollow:
+        which = ", ".join(f"{n} is {why}" for n, why in v.vacuous.items())
+        return (Diagnostic("V03", f"{name} is hardly verified: {which} in the reference", help=INPUTS_HELP),)
+    if v is None or v.status != "not run":
+        return ()
+    why = "Nothing has shown that it computes what the model says. --require-verify makes this exit code 6"
+    return (Diagnostic("V03", f"{name} is NOT VERIFIED: {v.reason}", detail=(why,), help=v.help),)
 
 
 def mismatch(name: str, v: Verification) -> Diagnostic:
@@ -125,7 +143,7 @@ def summary(result: Result) -> dict[str, Any]:
     return {"name": result.name, "targets": [t.name for t in result.targets], "seconds": seconds}
 
 
-def lines(result: Result) -> list[str]:
+def lines(result: Result, emulated: bool = False) -> list[str]:
     """The result on stdout: where the files are, and how the check went."""
     report = result.report
     if not report:
@@ -145,5 +163,5 @@ def lines(result: Result) -> list[str]:
     return [
         f"{result.output}: {files}",
         f"{targets}, precision {report['precision']}{ran}: {launches} launches, {kernels} kernel files",
-        f"verification {result.verification}",
+        f"verification {result.verification}" + ("; its kernels were emulated on the CPU, no GPU ran them" if emulated else ""),
     ]

@@ -57,6 +57,7 @@ def command(
         raise click.UsageError(f"--{'why' if why else 'resources'} goes with --stage schedule")
     if resources and not choose_targets(given["targets"])[0].gpu:
         raise click.UsageError("--resources is about GPU kernels, and this is for cpu: name a GPU, for example -t h200")
+    flags.split_inputs(given)
     tuning = given["tuning"] or Settings.read().tuning
     options = Options(stop_after="build" if resources else stage, **{**given, "tuning": Path(tuning) if tuning else None})
     with Display(quiet or not verbose, verbose) as display:

@@ -76,6 +76,7 @@ def command(
     if promote and given["emulate"]:
         raise click.UsageError("--promote and --emulate exclude each other: emulated times mean nothing")
     settings = Settings.read()
+    flags.split_inputs(given)
     given["jobs"] = given["jobs"] or settings.job_count
     given["tuning"] = given["tuning"] or (Path(settings.tuning) if settings.tuning else None)
     load_all(verifying=False)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-import numpy as np
 
-from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.errors import Diagnostic, Exit
 from aitc.settings import Settings
 
 from .. import interrupt
@@ -26,9 +25,9 @@ from .compile import mismatch
 @click.option(
     "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Seeds to try, one after another."
 )
-@click.option(
-    "--feed", "feeds", multiple=True, metavar="NAME=FILE.npy", help="Compare on this input instead of a random one."
-)
+@flags.dim_flag
+@flags.files_flag
+@flags.data_flag
 @click.option("--device", type=int, help="Number of the GPU. Default: AITC_DEVICE, else 0.")
 @flags.timeout_flag
 @flags.json_flag
@@ -39,7 +38,9 @@ def command(
     name: str,
     seed: int,
     runs: int,
-    feeds: tuple[str, ...],
+    dims: flags.Dims,
+    input_files: tuple[tuple[str, Path], ...],
+    data: Path | None,
     device: int | None,
     verify_timeout: float,
     as_json: bool,
@@ -47,15 +48,17 @@ def command(
     quiet: bool,
 ) -> int:
     """Compare the binary in OUTPUT (the -o of compile) with what onnxruntime computes for MODEL, on fresh random
-    inputs."""
+    inputs, or on those of --input and --data."""
     from aitc.report import find_report, subject_of, verification_json
+    from aitc.verify.data import asked_sizes, read_given
     from aitc.verify.reference import load_oracle
     from aitc.verify.run import verify
 
     _, report = find_report(output, name)
     subject = subject_of(output, report, Settings.read().device_index if device is None else device)
-    subject = replace(subject, limit_s=verify_timeout)
-    given = _read_feeds(feeds, [p.name for p in subject.inputs])
+    sizes, rules = asked_sizes(dims, subject.dims)
+    subject = replace(subject, limit_s=verify_timeout, sizes=sizes, requires=(*subject.requires, *rules))
+    given = read_given(input_files, data, subject.inputs, [p.name for p in subject.outputs], subject.dims)
     load_oracle()
     with interrupt.unwinding():
         answers = [verify(subject, model, seed + 2 * i, given) for i in range(runs)]
@@ -75,30 +78,7 @@ def command(
         print_diagnostics((mismatch(subject.name, failed[0]),))
     elif absent:
         print_diagnostics(
-            (Diagnostic("V02", f"{subject.name} could not be verified: {absent[0].reason}", stage="verify"),)
+            (Diagnostic("V02", f"{subject.name} could not be verified: {absent[0].reason}", stage="verify", help=absent[0].help),)
         )
     return int(code)
 
-
-def _read_feeds(feeds: tuple[str, ...], names: list[str]) -> dict[str, np.ndarray] | None:
-    """The arrays of --feed NAME=FILE; None without any. Raises AitcError when one is missing, unknown or not an .npy
-    file."""
-    if not feeds:
-        return None
-    given: dict[str, np.ndarray] = {}
-    for text in feeds:
-        fitting = [n for n in names if text.startswith(n + "=")]  # names and paths may hold "="
-        name = max(fitting, key=len) if fitting else text.partition("=")[0]
-        path = text[len(name) + 1 :]
-        if name not in names:
-            raise AitcError(
-                Diagnostic("C02", f"the model has no input {name!r}", help=f"inputs: {', '.join(names)}"), Exit.USAGE
-            )
-        try:
-            given[name] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise AitcError(Diagnostic("O03", f"{path} cannot be read as .npy: {error}"), Exit.IO) from None
-    missing = [n for n in names if n not in given]
-    if missing:
-        raise AitcError(Diagnostic("C02", f"no --feed for {', '.join(missing)}"), Exit.USAGE)
-    return given

@@ -101,6 +101,26 @@ def test_verify(aitc: Aitc, built: Path) -> None:
     np.save(built / "x=1.npy", np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4))
     answer = json.loads(aitc("verify", "small.onnx", "out", "--feed", "x=x=1.npy", "--json", cwd=built).out)
     assert answer["runs"][0]["outputs"][0]["shape"] == [3, 3]
+    answer = json.loads(aitc("verify", "small.onnx", "out", "--dim", "batch=7", "--json", cwd=built).out)
+    assert answer["runs"][0]["dims"] == {"batch": 7}
+
+
+def test_data_of_a_user(aitc: Aitc, built: Path, tmp_path: Path) -> None:
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    want = np.maximum(x @ np.full((4, 3), 2, np.float32) + 1, 0)
+    place = tmp_path / "data" / "test_data_set_0"
+    place.mkdir(parents=True)
+    for name, array in (("input_0", x), ("output_0", want)):
+        (place / f"{name}.pb").write_bytes(nh.from_array(array).SerializeToString())
+    done = aitc("verify", "small.onnx", "out", "--data", tmp_path / "data", cwd=built)
+    assert done.code == 0 and f"beside {place}'s outputs" in done.out, done.err
+    (place / "output_0.pb").write_bytes(nh.from_array(want + 0.1).SerializeToString())
+    assert aitc("verify", "small.onnx", "out", "--data", place, cwd=built).code == Exit.VERIFY
+    np.save(tmp_path / "x.npy", x)
+    done = aitc("bench", "out", "--iters", "2", "--input", f"x={tmp_path / 'x.npy'}", "--json", cwd=built)
+    assert json.loads(done.out)["inputs"][0]["shape"] == [3, 4], done.err
+    done = aitc("compile", "small.onnx", "-t", "cpu", "--input", f"X={tmp_path / 'x.npy'}", cwd=built)
+    assert done.code == Exit.USAGE and "--input X: the model has no such input" in done.err and "its inputs: x" in done.err
 
 
 def test_verify_against_another_model_is_a_mismatch(aitc: Aitc, built: Path, tmp_path: Path) -> None:
@@ -117,9 +137,8 @@ def test_verify_against_another_model_is_a_mismatch(aitc: Aitc, built: Path, tmp
 )
 def test_verify_with_an_input_that_does_not_fit(aitc: Aitc, built: Path, tmp_path: Path, array: np.ndarray) -> None:
     np.save(tmp_path / "bad.npy", array)
-    done = aitc("verify", "small.onnx", "out", "--feed", f"x={tmp_path / 'bad.npy'}", cwd=built)
-    assert done.code in (Exit.RUNTIME, Exit.VERIFY), done.err
-    assert "error[" in done.err
+    done = aitc("verify", "small.onnx", "out", "--input", f"x={tmp_path / 'bad.npy'}", cwd=built)
+    assert done.code == Exit.USAGE and "error[C02]: input 'x'" in done.err
 
 
 def test_bench(aitc: Aitc, built: Path) -> None:
@@ -133,7 +152,7 @@ def test_bench(aitc: Aitc, built: Path) -> None:
     assert answer["profile"]["launches"][0]["kernel"] == "gemm_cpu" and "timeline" not in answer
     assert aitc("bench", "out", "--iters", "1", "--trace", "none/trace.json", cwd=built).code == Exit.IO
     assert aitc("bench", "out", "--dim", "nope=3", cwd=built).code == Exit.USAGE
-    assert aitc("bench", "out", "--dim", "batch=77", cwd=built).code == Exit.RUNTIME
+    assert aitc("bench", "out", "--dim", "batch=77", cwd=built).code == Exit.USAGE
 
 
 def test_report(aitc: Aitc, built: Path, tmp_path: Path) -> None:
@@ -338,6 +357,12 @@ def test_require_verify(aitc: Aitc, tmp_path: Path) -> None:
     model = no_reference(tmp_path / "m.onnx")
     done = aitc("compile", model, "-t", "cpu", "-o", "o")
     assert done.code == 0 and "verification not run: no reference" in done.out
+    *_, first, _why, way_out = done.err.splitlines()
+    assert first.startswith("warning[V03]: m") and " is NOT VERIFIED: no reference" in first and "--data FOLDER" in way_out
+    answer = json.loads(aitc("compile", model, "-t", "cpu", "-o", "o", "--json").out)
+    assert answer["ok"] and answer["verified"] is False and answer["warnings"][0]["code"] == "V03"
+    assert json.loads(next((tmp_path / "o").glob("*.json")).read_text())["verified"] is False
+    assert "V03" not in aitc("compile", model, "-t", "cpu", "-o", "o", "--no-verify").err
     done = aitc("compile", model, "-t", "cpu", "-o", "p", "--require-verify")
     assert done.code == Exit.VERIFY and "error[V02]" in done.err
     assert not (tmp_path / "p").exists()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
 from aitc_cli.options import parse_dim, parse_input
@@ -15,6 +17,8 @@ from aitc_cli.render import seconds, short
         ("a=b=3", ("a=b", 3)),
         ("n=0", ("n", 0)),
         ("n=5..5", ("n", (5, 5))),
+        ("total=past+seq", ("total", "past+seq")),
+        ("n=2 * m // 3", ("n", "2 * m // 3")),
     ],
 )
 def test_dims(text: str, want: object) -> None:
@@ -25,7 +29,7 @@ BAD = [
     "batch",
     "=3",
     "batch=",
-    "batch=x",
+    "batch=1:2",
     "batch=-1",
     "batch=3..1",
     "batch=1..",
@@ -48,6 +52,8 @@ def test_bad_dims(text: str) -> None:
         ("x=batch,3", ("x", ("batch", 3))),
         ("x=", ("x", ())),
         ("a:0=2, 3", ("a:0", (2, 3))),
+        ("x=dir/x=1.npy", ("x", Path("dir/x=1.npy"))),
+        ("x=input_0.pb", ("x", Path("input_0.pb"))),
     ],
 )
 def test_inputs(text: str, want: object) -> None:

@@ -135,6 +135,21 @@ def test_binding_dims() -> None:
     assert shape_of_second(["n"], ["n", "m"], dims={"n": (1, 9)}, input_shapes={"a": (3,)})[0] == 3
 
 
+def test_dims_bound_to_others() -> None:
+    past, seq = d.symbol("past", 1), d.symbol("seq", 1)
+    assert shape_of_second(["past", "seq"], ["total", 3], dims={"total": "past+seq"}) == (past + seq, 3)
+    assert shape_of_second(["past", "seq"], ["total", "half"], dims={"total": "past+seq", "half": "total//2"}) == (
+        past + seq,
+        d.floordiv(past + seq, 2),
+    )
+    assert shape_of_second(["past", "seq"], ["total"], dims={"total": "past+seq", "past": 3}) == (seq + 3,)
+    assert shape_of_second(["n"], ["m"], dims={"m": "n"}) == (d.symbol("n", 1),)
+    for bound in ({"m": "n + k"}, {"m": "m + 1"}, {"m": "n + 1", "n": "m - 1"}):
+        with pytest.raises(AitcError) as caught:
+            shape_of_second(["n"], ["m"], dims=bound)
+        assert all(problem.code == "I10" for problem in caught.value.diagnostics)
+
+
 def test_names_of_dims_that_are_no_identifiers() -> None:
     n = d.symbol("model_dim_0", 1)
     assert shape_of_second(["model_dim.0"], ["model_dim.0", 3]) == (n, 3)
