@@ -1,6 +1,6 @@
 """Every architecture compiles for GPUs that are not here, in half precision: the compilers accept what is generated, and nothing is said to be verified.
 
-``make test`` compiles one architecture for each target.
+``make test`` compiles one architecture for NVIDIA and one for AMD.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aitc.targets.target import find_target
 from models.tiny import one_of_each
 
 pytestmark = pytest.mark.slow
-HERE = (("bert_base", "a100"), ("vit_b16", "h100"), ("efficientnet_b0", "mi250"))
+HERE = (("vit_b16", "h100"), ("efficientnet_b0", "mi250"))
 CASES = [
     pytest.param(path, target, id=f"{path.stem}-{target}", marks=() if (path.stem.partition("-")[0], target) in HERE else pytest.mark.full)
     for path in one_of_each()

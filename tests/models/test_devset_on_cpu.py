@@ -12,7 +12,7 @@ from whole_models import compare, compile_for_cpu
 from models import devset, light
 
 pytestmark = pytest.mark.slow
-HERE = ("light_shufflenet", "ppocr_rec", "silero_vad", "wake_melspectrogram", "squeezenet")
+HERE = ("ppocr_rec", "silero_vad", "wake_melspectrogram", "squeezenet")
 
 
 def _some(names: tuple[str, ...]) -> list[object]:
