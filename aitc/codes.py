@@ -132,6 +132,11 @@ CODES: dict[str, Explanation] = {
         "a defect of aitc while importing a node",
         "Please report it with the model, or with the node that the message shows.",
     ),
+    "I14": Explanation(
+        "the model is larger than its file looks",
+        "Functions that call each other several times, or loops in loops, stand for more nodes than AITC_MAX_NODES, "
+        "or are nested too deep. A file of an exporter does not; AITC_MAX_NODES=... allows more nodes.",
+    ),
     # O: output
     "O02": Explanation(
         "a dump cannot be written",

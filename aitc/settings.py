@@ -45,6 +45,7 @@ class Settings:
         "", "AITC_TUNING", "default of --tuning: measured configurations that win over the shipped ones; none: the machine model alone"
     )
     dump: str = _setting("", "AITC_DUMP", "default of --dump: a folder for the text of every stage")
+    max_nodes: str = _setting("1000000", "AITC_MAX_NODES", "the most nodes that a model may stand for, its functions and short loops written out")
     device: str = _setting("0", "AITC_DEVICE", "number of the GPU that verify and bench run on")
 
     @classmethod
@@ -66,6 +67,11 @@ class Settings:
         if not self.jobs:
             return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return _number("AITC_JOBS", self.jobs, least=1)
+
+    @property
+    def node_limit(self) -> int:
+        """The most nodes that import makes of a model. Raises AitcError (USAGE) if AITC_MAX_NODES is no positive integer."""
+        return _number("AITC_MAX_NODES", self.max_nodes, least=1)
 
     @property
     def device_index(self) -> int:

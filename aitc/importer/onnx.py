@@ -16,7 +16,7 @@ import onnx
 
 from aitc import registry
 from aitc.errors import AitcError, Diagnostic
-from aitc.importer import check, dims
+from aitc.importer import check, dims, limits
 from aitc.importer.dims import Binding
 from aitc.importer.external import check_external
 from aitc.importer.walk import Environment, Walker, is_too_large
@@ -88,6 +88,7 @@ class _ModelImporter:
 
     def run(self) -> Imported:
         proto = self.model.graph
+        limits.check(self.model, self.name)
         opsets = check.opsets(self.model, self.problems)
         self._raise()
         check.structure(self.model, self.name, self.problems)
@@ -158,6 +159,10 @@ class _ModelImporter:
             if dtype is None or dtype is dt.STRING or dtype.kind == "complex":
                 kind = str(dtype) if dtype else f"{proto.type.tensor_type.elem_type}, which ONNX does not define"
                 self._problem("I09", f"input {proto.name!r} has element type {kind}, which is not compiled")
+                continue
+            if len(proto.type.tensor_type.shape.dim) > limits.RANK:
+                rank = len(proto.type.tensor_type.shape.dim)
+                self._problem("I04", f"input {proto.name!r} has {rank} axes; more than {limits.RANK} are not compiled")
                 continue
             shape = self._shape(proto, bare)
             if shape is not None and is_too_large(TensorType(dtype, shape)):

@@ -13,7 +13,7 @@ from typing import Any, Union
 import onnx
 
 from aitc.errors import Diagnostic, Loc
-from aitc.importer import attributes, bodies, functions
+from aitc.importer import attributes, bodies, functions, limits
 from aitc.importer.check import normalized
 from aitc.importer.external import BadTensor
 from aitc.importer.opinion import rejected
@@ -167,6 +167,8 @@ class Walker:
         try:
             for index, node in ordered(nodes, environment.defines):
                 self.count += 1
+                if self.count % 4096 == 0:  # loops that are unrolled inside of each other are counted here alone
+                    limits.check_count(self.count, self.name)
                 self._node(node, index, environment)
         finally:
             self.scope.graph = previous
