@@ -309,4 +309,8 @@ def _keywords(importer: Importer, given: Mapping[str, Any]) -> dict[str, Any]:
     missing = [n for n, default in importer.attributes.items() if default is inspect.Parameter.empty and n not in given]
     if missing:
         raise ValueError(f"attribute{'s' if len(missing) > 1 else ''} {', '.join(missing)} missing")
+    for name, value in given.items():
+        wanted = onnx.TypeProto if name == "type" else onnx.GraphProto
+        if importer.contracts[name].kind is None and not isinstance(value, wanted):
+            raise ValueError(f"attribute {name} must be a {wanted.__name__}, got {type(value).__name__}")
     return {k: importer.contracts[k].fitting(k, v) for k, v in given.items()}
