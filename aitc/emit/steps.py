@@ -7,7 +7,21 @@ from collections.abc import Iterable, Sequence
 from aitc.emit.host import Writer, dtype_enum
 from aitc.emit.render import c_string, comment
 from aitc.ir.dim import Dim, mul
-from aitc.schedule.plan import Branch, Give, Move, Place, Plan, ReadDims, Repeat, Require, SetDims, Space, Step, Take
+from aitc.schedule.plan import (
+    Branch,
+    Fail,
+    Give,
+    Move,
+    Place,
+    Plan,
+    ReadDims,
+    Repeat,
+    Require,
+    SetDims,
+    Space,
+    Step,
+    Take,
+)
 
 INDENT = "  "
 
@@ -48,6 +62,8 @@ class StepWriter:
             return self._read(step)
         if isinstance(step, Require):
             return [self.writer.require(step)]
+        if isinstance(step, Fail):
+            return [f"fail({c_string(step.what)});"]
         if isinstance(step, SetDims):
             return self._set(step)
         if isinstance(step, Branch):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from aitc.errors import Loc
+from aitc.errors import Diagnostic, Loc
+from aitc.importer.joining import Tail
 from aitc.ir.graph import Graph, Value
 from aitc.ir.types import TensorType
 from aitc.ops.declare import Unsupported
@@ -21,8 +22,8 @@ class BodyFailed(Exception):
     """A node of a body could not be imported; its own diagnostic says why."""
 
 
-def open_bodies(walker: "Walker", environment: "Environment", loc: Loc) -> None:
-    """Gives the scope its two functions for the subgraphs of the node at ``loc``."""
+def open_bodies(walker: "Walker", environment: "Environment", loc: Loc, tail: Tail | None = None) -> None:
+    """Gives the scope its functions for the subgraphs of the node at ``loc``. ``tail``: what follows in each branch of an If."""
     place = f"{loc.path}/{loc.name or f'{loc.op_type}_{loc.index}'}"
 
     def inner(graph: onnx.GraphProto, label: str) -> "Environment":
@@ -34,6 +35,7 @@ def open_bodies(walker: "Walker", environment: "Environment", loc: Loc) -> None:
             outer=environment,
             attributes=environment.attributes,
             calls=environment.calls,
+            results=frozenset(o.name for o in graph.output),
         )
         for tensor in graph.initializer:
             new.lazy[tensor.name] = tensor
@@ -41,10 +43,10 @@ def open_bodies(walker: "Walker", environment: "Environment", loc: Loc) -> None:
             new.lazy[sparse.values.name] = sparse
         return new
 
-    def results(graph: onnx.GraphProto, new: "Environment") -> list[Any]:
+    def results(names: Sequence[str], new: "Environment") -> list[Any]:
         from aitc.importer.walk import FAILED
 
-        found = [walker.lookup(o.name, new) for o in graph.output]
+        found = [walker.lookup(name, new) for name in names]
         if any(f is FAILED for f in found):
             raise BodyFailed
         return found
@@ -54,7 +56,7 @@ def open_bodies(walker: "Walker", environment: "Environment", loc: Loc) -> None:
         new = inner(graph, label)
         new.values.update(zip((i.name for i in graph.input), inputs))
         walker.nodes(graph.node, new, walker.scope.graph)
-        return results(graph, new)
+        return results([o.name for o in graph.output], new)
 
     def body(graph: onnx.GraphProto, types: Sequence[TensorType] = (), label: str = "body") -> Graph:
         """Imports a subgraph as a graph of its own with inputs of ``types``; what it reads from outside is
@@ -66,19 +68,70 @@ def open_bodies(walker: "Walker", environment: "Environment", loc: Loc) -> None:
         result._names = walker.scope.graph._names  # names stay unique over all bodies
         for i, type in zip(graph.input, types):
             new.values[i.name] = result.add_input(i.name, type)
-        walker.nodes(graph.node, new, result)
-        for o, value in zip(graph.output, results(graph, new)):
+        try:
+            walker.nodes(graph.node, new, result)
+            names = [o.name for o in graph.output]
+            found = results(names, new)
+            if tail is not None:
+                names, found = follow(tail, found, result, label)
+        except (BodyFailed, Unsupported):
+            result.discard()
+            raise
+        for name, value in zip(names, found):
             if not isinstance(value, Value):
                 raise Unsupported(
                     "a body of a control operator that gives a sequence or an optional, where its length is not known"
                 )
             result.outputs.append(value)
-            result.output_names.append(o.name)
+            result.output_names.append(name)
         result.captured = captured(result)
         return result
 
+    def follow(tail: Tail, found: Sequence[Any], result: Graph, label: str) -> tuple[list[str], list[Any]]:
+        """The nodes behind the If, as they are in a branch that gives ``found``."""
+        from aitc.importer.walk import Environment
+
+        new = Environment(environment.opsets, environment.path, environment, attributes=environment.attributes, calls=environment.calls)
+        new.values.update(zip(tail.binds, found))
+        new.results, new.gives = frozenset(tail.outputs), tail.outputs
+        walker.placed(tail.nodes, new, result)
+        return list(tail.outputs), results(tail.outputs, new)
+
+    def branches(*graphs: onnx.GraphProto, labels: Sequence[str]) -> list[Graph | str]:
+        """The branches of an If as bodies; instead of one whose nodes are wrong for what they get, why it cannot run. Raises
+        BodyFailed where that is so of all."""
+        made: list[Graph | str] = []
+        problems: list[Diagnostic] = []
+        for graph, label in zip(graphs, labels):
+            before = len(walker.problems)
+            try:
+                made.append(body(graph, (), label))
+                continue
+            except Unsupported:
+                _discard(made)
+                raise
+            except BodyFailed:
+                said = walker.problems[before:]
+            if not said or any(p.code != "I04" for p in said):
+                _discard(made)
+                raise BodyFailed
+            del walker.problems[before:]
+            problems += said
+            made.append(said[0].message + (f" ({said[0].locs[0]})" if said[0].locs else ""))
+        if not any(isinstance(m, Graph) for m in made):
+            walker.problems += problems
+            raise BodyFailed
+        return made
+
     walker.scope.inline = inline
     walker.scope.body = body
+    walker.scope.branches = branches
+
+
+def _discard(made: Sequence[Graph | str]) -> None:
+    for body in made:
+        if isinstance(body, Graph):
+            body.discard()
 
 
 def captured(graph: Graph) -> list[Value]:

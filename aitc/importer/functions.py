@@ -75,7 +75,7 @@ def inline(
     values.update({k: v for k, v in given.items() if k in function.attribute or k in values or opsets is not None})
     versions = {**(opsets or {}), **normalized(function.opset_import)} or outer.opsets
     path = f"{outer.path}/{node.name or node.op_type}"
-    environment = Environment(opsets=versions, path=path, attributes=values, calls=(*outer.calls, key))
+    environment = Environment(versions, path, attributes=values, calls=(*outer.calls, key), results=frozenset(function.output))
     environment.values.update(zip(function.input, [*inputs, *([None] * (len(function.input) - len(inputs)))]))
     walker.nodes(function.node, environment, walker.scope.graph)
     results = [walker.lookup(o, environment) for o in function.output]

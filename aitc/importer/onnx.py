@@ -98,7 +98,7 @@ class _ModelImporter:
         scope = Scope(self.graph, self.symbols, self.taken)
         walker = Walker(self.model, self.name, self.folder, scope, self.problems)
         walker.check_operators(opsets)
-        environment = Environment(opsets=opsets, path="main")
+        environment = Environment(opsets, "main", results=frozenset(o.name for o in proto.output))
         self._inputs(environment, scope)
         for tensor in proto.initializer:
             environment.lazy[tensor.name] = tensor

@@ -29,7 +29,7 @@ def ordered(nodes: Sequence[onnx.NodeProto], outside: Outside) -> list[tuple[int
     needs = []
     sorted_already = True
     for i, node in enumerate(nodes):
-        makes = [makers[name] for name in _read(node) if name in makers and not outside(name)]
+        makes = [makers[name] for name in read_names(node) if name in makers and not outside(name)]
         sorted_already = sorted_already and all(m < i for m in makes)
         needs.append(makes)
     return [(i, nodes[i]) for i in (range(len(nodes)) if sorted_already else _topological(needs))]
@@ -70,7 +70,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
             yield from ((f"{attribute.name}[{i}]", g) for i, g in enumerate(attribute.graphs))
 
 
-def _read(node: onnx.NodeProto) -> Iterator[str]:
+def read_names(node: onnx.NodeProto) -> Iterator[str]:
     """Names that a node reads, those that its bodies take from around them among them."""
     yield from (name for name in node.input if name)
     for _, body in subgraphs(node):
@@ -81,7 +81,7 @@ def _free(graph: onnx.GraphProto) -> Iterator[str]:
     own = {i.name for i in graph.input} | {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}
     for node in graph.node:
-        yield from (name for name in _read(node) if name not in own)
+        yield from (name for name in read_names(node) if name not in own)
     yield from (o.name for o in graph.output if o.name and o.name not in own)
 
 

@@ -16,12 +16,22 @@ from aitc.errors import Diagnostic, Loc
 from aitc.importer import attributes, bodies, functions, limits
 from aitc.importer.check import normalized
 from aitc.importer.external import BadTensor
+from aitc.importer.joining import Placed, Tail, move
 from aitc.importer.opinion import rejected
 from aitc.importer.order import ordered, subgraphs
 from aitc.importer.weights import sparse_to_array, to_array
 from aitc.ir.graph import Graph, Value
 from aitc.ir.types import TensorType
-from aitc.ops.declare import Importer, OptionalValue, Scope, SequenceValue, Unsupported, UseBody, find_importer
+from aitc.ops.declare import (
+    Importer,
+    OptionalValue,
+    Scope,
+    SequenceValue,
+    Unjoined,
+    Unsupported,
+    UseBody,
+    find_importer,
+)
 
 Lazy = Union[onnx.TensorProto, onnx.SparseTensorProto]
 
@@ -45,6 +55,8 @@ class Environment:
     lazy: dict[str, Lazy] = field(default_factory=dict)  # initializers that nobody has read yet
     attributes: Mapping[str, Any] | None = None  # of the function call that is being inlined
     calls: tuple[tuple[str, str], ...] = ()  # functions that are being inlined, to find recursion
+    results: frozenset[str] = frozenset()  # names that the graph or function gives
+    gives: tuple[str, ...] = ()  # the same, in order, where this is what follows in a branch of an If
 
     def defines(self, name: str) -> bool:
         """Whether a name stands for something here, or in a graph around."""
@@ -163,27 +175,52 @@ class Walker:
     # --- nodes
     def nodes(self, nodes: Sequence[onnx.NodeProto], environment: Environment, graph: Graph) -> None:
         """Imports nodes in the order of what they read into ``graph``; names of their outputs go into the environment."""
+        self.placed(ordered(nodes, environment.defines), environment, graph)
+
+    def placed(self, nodes: Sequence[Placed], environment: Environment, graph: Graph) -> None:
+        """Imports nodes as they come. What reads results of an If that differ in rank is imported in its branches."""
         previous, self.scope.graph = self.scope.graph, graph
+        tails: dict[int, Tail] = {}
         try:
-            for index, node in ordered(nodes, environment.defines):
+            pending = list(nodes)[::-1]
+            while pending:
+                index, node = pending.pop()
                 self.count += 1
                 if self.count % 4096 == 0:  # loops that are unrolled inside of each other are counted here alone
                     limits.check_count(self.count, self.name)
-                self._node(node, index, environment)
+                tail = tails.get(index)
+                try:
+                    self._node(node, index, environment, tail)
+                except Unjoined as problem:
+                    given, hidden, inside = (tail.outputs, tail.hidden, tail.nodes) if tail else (node.output, (), ())
+                    apart = {*hidden, *(given[i] for i in problem.outputs)}
+                    moved = move(list(node.output), apart, [*inside, *pending[::-1]], environment.results)
+                    if moved is None and environment.gives:  # the If around has to take in more
+                        raise Unjoined(str(problem), [i for i, n in enumerate(environment.gives) if n in apart]) from None
+                    if moved is None:
+                        self._report("I05", f"{node.op_type}: {problem}", Loc(self.name, environment.path, index, node.name, node.op_type), [])
+                        self._fail(node, environment)
+                        continue
+                    self.count -= 1
+                    tails[index] = moved.tail
+                    pending = [*moved.before, (index, node), *moved.behind][::-1]
         finally:
             self.scope.graph = previous
 
-    def _node(self, node: onnx.NodeProto, index: int, environment: Environment) -> None:
+    def _node(self, node: onnx.NodeProto, index: int, environment: Environment, tail: Tail | None = None) -> None:
         loc = Loc(self.name, environment.path, index, node.name, node.op_type)
         inputs = [self.lookup(i, environment) for i in node.input]
         if any(i is FAILED for i in inputs):
             self._fail(node, environment)
             return
-        saved = (self.scope.locs, self.scope.opset, self.scope.wanted, self.scope.body, self.scope.inline)
+        scope = self.scope
+        saved = (scope.locs, scope.opset, scope.wanted, scope.body, scope.inline, scope.branches)
         try:
-            results = self._dispatch(node, inputs, loc, environment)
+            results = self._dispatch(node, inputs, loc, environment, tail)
         except bodies.BodyFailed:
             self._fail(node, environment)
+        except Unjoined:
+            raise
         except Unsupported as problem:
             self._report("I05", f"{node.op_type}: {problem}", loc, inputs, problem.help)
             self._fail(node, environment)
@@ -206,9 +243,9 @@ class Walker:
             self._report("I13", message, loc, inputs, "this is a defect of aitc: please report it with the model")
             self._fail(node, environment)
         else:
-            self._bind(node, results, environment)
+            self._bind(node, tail.outputs if tail else node.output, results, environment)
         finally:
-            self.scope.locs, self.scope.opset, self.scope.wanted, self.scope.body, self.scope.inline = saved
+            scope.locs, scope.opset, scope.wanted, scope.body, scope.inline, scope.branches = saved
 
     def _fail(self, node: onnx.NodeProto, environment: Environment) -> None:
         for o in node.output:
@@ -221,8 +258,8 @@ class Walker:
         )
         self.problems.append(Diagnostic(code, message, (loc,), "import", types[:6], help))
 
-    def _bind(self, node: onnx.NodeProto, results: Sequence[Any], environment: Environment) -> None:
-        for i, name in enumerate(node.output):
+    def _bind(self, node: onnx.NodeProto, names: Sequence[str], results: Sequence[Any], environment: Environment) -> None:
+        for i, name in enumerate(names):
             value = results[i] if i < len(results) else None
             if not name:
                 continue
@@ -244,7 +281,9 @@ class Walker:
             if value.name == stem or value.name.startswith(stem + "_"):
                 value.name = self.scope.graph.unique(name)
 
-    def _dispatch(self, node: onnx.NodeProto, inputs: list[Any], loc: Loc, environment: Environment) -> Sequence[Any]:
+    def _dispatch(
+        self, node: onnx.NodeProto, inputs: list[Any], loc: Loc, environment: Environment, tail: Tail | None
+    ) -> Sequence[Any]:
         domain = "" if node.domain == "ai.onnx" else node.domain
         version = environment.opsets.get(domain, 1)
         self.scope.at(loc, version, [bool(o) for o in node.output])
@@ -255,7 +294,7 @@ class Walker:
         importer = find_importer(domain, node.op_type, version)
         if importer is None:
             return functions.inline_schema(self, domain, node, version, inputs, given, environment)
-        bodies.open_bodies(self, environment, loc)
+        bodies.open_bodies(self, environment, loc, tail)
         try:
             result = importer.function(self.scope, *_positional(importer, inputs), **_keywords(importer, given))
         except UseBody:

@@ -178,8 +178,10 @@ def _body(graph: Graph, arrays: Sequence[Any], env: Env, symbols: dict[str, int]
 
 
 def _if(node: Node, arrays: Sequence[Any], env: Env, symbols: dict[str, int], keep: bool) -> list[Any]:
-    taken = node.bodies[0] if bool(np.asarray(arrays[0]).reshape(())) else node.bodies[1]
-    return _body(taken, arrays[1:], env, symbols, keep)
+    taken = 0 if bool(np.asarray(arrays[0]).reshape(())) else 1
+    if node.attrs.fails and node.attrs.fails[taken]:
+        raise ValueError(f"a branch that cannot run was taken: {node.attrs.fails[taken]}")
+    return _body(node.bodies[taken], arrays[1:], env, symbols, keep)
 
 
 def _loop(node: Node, arrays: Sequence[Any], env: Env, symbols: dict[str, int], keep: bool) -> list[Any]:

@@ -21,17 +21,27 @@ from aitc.ir.graph import Graph, Value
 from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import Shape, TensorType
 from aitc.ops import declare
-from aitc.ops.declare import OptionalValue, Scope, SequenceValue, Unsupported, normalize_axis, numbers, onnx_op
+from aitc.ops.declare import (
+    OptionalValue,
+    Scope,
+    SequenceValue,
+    Unjoined,
+    Unsupported,
+    normalize_axis,
+    numbers,
+    onnx_op,
+)
 
 UNROLL_LIMIT = 2048  # nodes: above that a loop stays a loop
 
 
 @dataclass(frozen=True, slots=True)
 class IfAttrs:
-    """The element types and shapes of the outputs."""
+    """The element types and shapes of the outputs. A branch that ``fails`` ends the run with an error."""
 
     dtypes: tuple[Any, ...]
     shapes: tuple[Shape, ...]  # of the outputs
+    fails: tuple[str, ...] = ()  # for each branch why it cannot run, or nothing; none: both can
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +98,12 @@ def known_bool(v: Value | None) -> bool | None:
 def _unify(b: Scope, stem: str, first: Shape, second: Shape) -> Shape:
     """The shape of what is one or the other; sizes that differ become a symbol."""
     if len(first) != len(second):
-        raise Unsupported(
-            f"results of different ranks: [{', '.join(map(str, first))}] and [{', '.join(map(str, second))}]"
-        )
+        raise Unsupported(_ranks(first, second))
     return tuple(x if x == y else b.fresh(stem, 0) for x, y in zip(first, second))
+
+
+def _ranks(first: Shape, second: Shape) -> str:
+    return f"results of different ranks: [{', '.join(map(str, first))}] and [{', '.join(map(str, second))}]"
 
 
 # --- If ---------------------------------------------------------------------------------------------------------------
@@ -102,24 +114,39 @@ def if_(b: Scope, condition: Value, *, then_branch: Any, else_branch: Any) -> tu
     taken = known_bool(condition)
     if taken is not None:
         return tuple(b.inline(then_branch if taken else else_branch, label="then" if taken else "else"))
-    bodies = (b.body(then_branch, (), "then"), b.body(else_branch, (), "else"))
+    made = b.branches(then_branch, else_branch, labels=("then", "else"))
+    fails = tuple(m if isinstance(m, str) else "" for m in made)
+    bodies = tuple(_failing(b, made[1 - i], label) if isinstance(m, str) else m for i, (m, label) in enumerate(zip(made, ("then", "else"))))
+    yes, no = bodies[0].outputs, bodies[1].outputs
+    apart = [i for i, (v, w) in enumerate(zip(yes, no)) if v.type.rank != w.type.rank]
+    if apart:
+        for body in bodies:
+            body.discard()
+        raise Unjoined(_ranks(yes[apart[0]].shape, no[apart[0]].shape), apart)
     outputs = []
-    for yes, no in zip(bodies[0].outputs, bodies[1].outputs):
-        if not isinstance(yes, Value) or not isinstance(no, Value):
-            raise Unsupported(
-                "an If whose condition is computed from the data and whose results are sequences or optionals"
-            )
-        if yes.type.dtype is not no.type.dtype:
-            raise ValueError(f"the branches give {yes.type} and {no.type}")
-        outputs.append(TensorType(yes.type.dtype, _unify(b, "branch", yes.shape, no.shape)))
+    for v, w in zip(yes, no):
+        if v.type.dtype is not w.type.dtype:
+            raise ValueError(f"the branches give {v.type} and {w.type}")
+        outputs.append(TensorType(v.type.dtype, _unify(b, "branch", v.shape, w.shape)))
     node = b.node(
         "If",
         declare.reshape(b, condition, ()),
         bodies=bodies,
         dtypes=tuple(t.dtype for t in outputs),
         shapes=tuple(t.shape for t in outputs),
+        fails=fails if any(fails) else (),
     )
     return node.outputs
+
+
+def _failing(b: Scope, other: Graph, label: str) -> Graph:
+    """The body of a branch that cannot run: results of no elements, of the types of the ``other`` branch."""
+    graph = Graph(f"{b.graph.name}.{label}")
+    graph._names = b.graph._names
+    for v, name in zip(other.outputs, other.output_names):
+        graph.outputs.append(b.constant(np.zeros([s if s == 1 else 0 for s in v.shape], v.type.dtype.numpy)))
+        graph.output_names.append(name)
+    return graph
 
 
 # --- Loop -------------------------------------------------------------------------------------------------------------

@@ -39,6 +39,14 @@ class Unsupported(Exception):
         self.help = help
 
 
+class Unjoined(Unsupported):
+    """Results of an If whose branches give different ranks; ``outputs`` says which. What reads them can move into the branches."""
+
+    def __init__(self, message: str, outputs: Sequence[int]):
+        super().__init__(message)
+        self.outputs = tuple(outputs)
+
+
 class UseBody(Exception):
     """Raised by an importer that leaves this use of an operator to the function body that ONNX defines for it."""
 
@@ -119,7 +127,7 @@ class Scope(Builder):
     """The builder an importer function gets: it knows the ONNX node being imported and its surroundings.
 
     ``opset`` is the version of the node's domain, ``wanted`` says for each output whether somebody reads it,
-    ``body`` imports a subgraph, ``fresh`` makes a symbol for a size that only the data decides.
+    ``body`` imports a subgraph, ``branches`` those of an If, ``fresh`` makes a symbol for a size that only the data decides.
     """
 
     def __init__(self, graph: Graph, symbols: dict[str, Dim] | None = None, taken: set[str] | None = None):
@@ -130,6 +138,7 @@ class Scope(Builder):
         self.taken: set[str] = set() if taken is None else taken  # names of symbols that the model calls by another
         self.body: Callable[..., Any] = _no_body
         self.inline: Callable[..., Any] = _no_body
+        self.branches: Callable[..., Any] = _no_body
         self.read: dict[tuple[Graph, Value], tuple[Dim, ...]] = {}  # what ReadDims nodes have read already
 
     def at(self, loc: Loc, opset: int, wanted: Sequence[bool]) -> None:

@@ -215,6 +215,13 @@ class Require:
 
 
 @dataclass(frozen=True, slots=True)
+class Fail:
+    """The run ends with the error ``what``: a branch that cannot run was taken."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetDims:
     """``dims`` become ``values``, all at once."""
 
@@ -275,7 +282,7 @@ class Repeat:
     ends: tuple[SetDims, ...]
 
 
-Step = int | Take | Give | ReadDims | Require | SetDims | Move | Branch | Repeat  # an integer is the launch of that number
+Step = int | Take | Give | ReadDims | Require | Fail | SetDims | Move | Branch | Repeat  # an integer is the launch of that number
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from aitc.schedule.plan import (
     Branch,
     Buffer,
     Carried,
+    Fail,
     Give,
     LateDim,
     Move,
@@ -218,8 +219,10 @@ class StepPlanner:
             self.read |= set(names)
             return [ReadDims(self.at(node.input), names, spelled(node)), *self._required(block.graph, set(names))]
         if node.op.name == "If":
+            fails = node.attrs.fails or ("", "")
             then, otherwise = (
-                (*self.steps(body, True), *self._hand_over(node, body.graph.outputs)) for body in s.bodies
+                (*([Fail(f"{spelled(node)}: {why}")] if why else []), *self.steps(body, True), *self._hand_over(node, body.graph.outputs))
+                for body, why in zip(s.bodies, fails, strict=True)
             )
             return [Branch(self.at(node.input), then, otherwise)]
         return self._repeat(node, s.bodies[0])

@@ -148,4 +148,26 @@ def _late() -> list[Case]:
     ]
 
 
-CASES = [*_branches(), *_loops(), *_sizes_alone(), *_late()]
+def _ranks() -> list[Case]:
+    """Branches whose results differ in rank, until what follows makes one shape of both."""
+    squeezed = """(float[2,c,5] x, float[10] w) => (float[n] y, float[m] z) <int64 i1 = {1}, int64 one = {1}, int64[1] m1 = {-1}> {
+        s = Shape(x) d = Gather(s, i1) p = Equal(d, one)
+        q = If(p) <then_branch = t () => (float[2,5] o1) <int64[1] a = {1}> { o1 = Squeeze(x, a) },
+            else_branch = e () => (float[2,c,5] o2) { o2 = Relu(x) }>
+        h = Neg(q) y = Reshape(h, m1) v = Softmax<axis = -1>(q) u = Reshape(v, m1) z = Concat<axis = 0>(u, w) }"""
+    data = """(float[3,4] x, bool flag) => (float[n] y) <int64[1] m1 = {-1}, int64[1] first = {0}> {
+        q = If(flag) <then_branch = t () => (float[1,3,4] o1) { o1 = Unsqueeze(x, first) }, else_branch = e () => (float[k] o2) {
+            zero = Constant<value_float = 0.0>() g = Greater(x, zero) c = Reshape(g, m1) o2 = Compress(x, c) }>
+        r = ReduceSum<keepdims = 1>(q, m1) y = Reshape(r, m1) }"""
+    one_fails = """(float[2,c,5] x, float[2,3] m) => (float[2,n] y) <int64 i1 = {1}, int64 one = {1}, int64[1] a = {1}> {
+        s = Shape(x) d = Gather(s, i1) p = Equal(d, one)
+        q = If(p) <then_branch = t () => (float[2,5] o1) { o1 = Squeeze(x, a) }, else_branch = e () => (float[2,c,5] o2) { o2 = Identity(x) }>
+        y = Concat<axis = 1>(q, m) }"""
+    return [
+        case("ranks_meet_again", squeezed, *({"x": normal(2, c, 5), "w": normal(10)} for c in (1, 4))),
+        case("ranks_meet_again_by_data", data, *({"x": normal(3, 4), "flag": np.array(f)} for f in (True, False))),
+        case("a_branch_cannot_be_typed", one_fails, {"x": normal(2, 1, 5), "m": normal(2, 3)}),
+    ]
+
+
+CASES = [*_branches(), *_loops(), *_sizes_alone(), *_late(), *_ranks()]

@@ -166,6 +166,7 @@ inline void require(int64_t less, int64_t more, bool equal, const char* what) {
     throw Error(AITC_BAD_INPUT, format(equal ? "%s: sizes that have to be equal are %lld and %lld" : "%s: %lld of %lld elements are asked for",
                                        what, static_cast<long long>(less), static_cast<long long>(more)));
 }
+inline void fail(const char* what) { throw Error(AITC_BAD_INPUT, format("a branch that cannot run was taken: %s", what)); }
 inline void set_dims(std::initializer_list<int64_t*> to, std::initializer_list<int64_t> values) {
   auto value = values.begin();
   for (int64_t* dim : to) *dim = *value++;
