@@ -173,7 +173,8 @@ class Scope(Builder):
         if known is not None:
             return known
         if len(v.shape) > 1 or not v.type.is_static:
-            raise Unsupported(f"{what} is computed from the data and its number of elements is not known")
+            names = ", ".join(f"--dim {s}=SIZE" for s in v.shape if d.as_symbol(s) is not None)
+            raise Unsupported(f"{what} is computed from the data and its number of elements is not known", f"bind it with {names}" if names else "")
         count = v.shape[0] if v.shape else 1
         assert isinstance(count, int)
         key = (self.graph, v)

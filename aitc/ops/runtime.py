@@ -14,7 +14,7 @@ from aitc.ir.dim import Dim
 from aitc.ir.dtype import I64
 from aitc.ir.graph import Value
 from aitc.ops import declare
-from aitc.ops.declare import Scope, cast, normalize_axis, numbers
+from aitc.ops.declare import Scope, Unsupported, cast, normalize_axis, numbers
 
 
 def vector(b: Scope, dims: Sequence[Dim]) -> Value:
@@ -25,6 +25,14 @@ def vector(b: Scope, dims: Sequence[Dim]) -> Value:
 def integers(b: Scope, v: Value) -> Value:
     """``v`` as an int64 vector."""
     return declare.reshape(b, cast(b, v, I64), (v.type.elems,))
+
+
+def length(v: Value, what: str) -> int:
+    """How many elements ``v`` has: the rank of a result depends on it. Raises Unsupported if that is a symbol."""
+    n = v.type.elems
+    if not isinstance(n, int):
+        raise Unsupported(f"{what} come from the data and are {n} of them, so the rank of the result is not known", f"bind it with --dim {n}=SIZE")
+    return n
 
 
 def number(b: Scope, n: int) -> Value:
@@ -76,8 +84,8 @@ def divide_up(b: Scope, x: Value, y: Value) -> Value:
 def reduce(b: Scope, x: Value, function: str, axes: Value, keepdims: bool) -> Value:
     """A reduction over axes that the data names. Each axis of size s is seen as two, (kept, reduced): (1, s) if
     it is listed, else (s, 1)."""
-    rank, count = x.type.rank, axes.type.elems
-    assert isinstance(count, int)
+    rank = x.type.rank
+    count = 0 if keepdims else length(axes, "axes")
     listed = is_axis(b, axes, rank)
     sizes = vector(b, x.shape)
     kept, reduced = b.op("Where", listed, number(b, 1), sizes), b.op("Where", listed, sizes, number(b, 1))
@@ -92,16 +100,14 @@ def reduce(b: Scope, x: Value, function: str, axes: Value, keepdims: bool) -> Va
 
 
 def squeeze(b: Scope, x: Value, axes: Value) -> Value:
-    count = axes.type.elems
-    assert isinstance(count, int)
+    count = length(axes, "axes")
     keep = b.op("Not", is_axis(b, axes, x.type.rank))
     (sizes,) = read(b, compact(b, vector(b, x.shape), keep, x.type.rank - count))
     return declare.reshape(b, x, sizes)
 
 
 def unsqueeze(b: Scope, x: Value, axes: Value) -> Value:
-    count = axes.type.elems
-    assert isinstance(count, int)
+    count = length(axes, "axes")
     rank = x.type.rank + count
     fresh = is_axis(b, axes, rank)
     order = b.op("CumSum", cast(b, b.op("Not", fresh), I64), axis=0, exclusive=True, reverse=False, function="sum")
@@ -129,8 +135,7 @@ def around(b: Scope, x: Value, axis: Value) -> tuple[Dim, Dim, Dim]:
 def reshape(b: Scope, x: Value, shape: Value, allowzero: bool) -> Value:
     """Reshape to sizes that the data gives, 0 and -1 among them."""
     shape = integers(b, shape)
-    rank = shape.shape[0]
-    assert isinstance(rank, int)
+    rank = length(shape, "sizes")
     if not allowzero:
         own = vector(b, [x.shape[i] if i < x.type.rank else 1 for i in range(rank)])
         shape = b.op("Where", b.op("Equal", shape, number(b, 0)), own, shape)
@@ -144,8 +149,7 @@ def reshape(b: Scope, x: Value, shape: Value, allowzero: bool) -> Value:
 def expand(b: Scope, x: Value, shape: Value) -> Value:
     """Expand to sizes that the data gives; a 1 among them keeps the size of ``x``."""
     shape = integers(b, shape)
-    rank = shape.shape[0]
-    assert isinstance(rank, int)
+    rank = length(shape, "sizes")
     own = (*[1] * (rank - x.type.rank), *x.shape[max(0, x.type.rank - rank) :])
     (sizes,) = read(b, b.op("Where", b.op("Equal", shape, number(b, 1)), vector(b, own), shape))
     return declare.expand(b, x, (*x.shape[: max(0, x.type.rank - rank)], *sizes))
@@ -162,8 +166,7 @@ def slice_(b: Scope, x: Value, starts: Value, ends: Value, axes: Value | None, s
     """start:end:step where the data decides any of them, or the axes."""
     rank = x.type.rank
     sizes, zero, one = vector(b, x.shape), number(b, 0), number(b, 1)
-    count = starts.type.elems
-    axes = b.constant(np.arange(int(count))) if axes is None else axes  # type: ignore[arg-type]
+    axes = b.constant(np.arange(length(starts, "starts"))) if axes is None else axes
     ones = b.constant(np.ones(rank, np.int64))
     start = spread(b, starts, axes, b.constant(np.zeros(rank, np.int64)))
     end = spread(b, ends, axes, sizes)

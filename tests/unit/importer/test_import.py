@@ -127,6 +127,35 @@ def test_expressions_over_dims_are_understood_where_their_names_are_sizes() -> N
     assert shape_of_second([4], [None]) == (d.symbol("b_0", 1),)
 
 
+SIZES = {
+    "Reshape": ("y = Reshape(x, s)", [2, -1], (2, 3)),
+    "Expand": ("y = Expand(x, s)", [2, 1, 3], (2, 2, 3)),
+    "Squeeze": ("y = Squeeze(x, s)", [1], (2, 3)),
+    "Unsqueeze": ("y = Unsqueeze(x, s)", [0, -1], (1, 2, 1, 3, 1)),
+    "ReduceSum": ("y = ReduceSum<keepdims = 0>(x, s)", [1, -1], (2,)),
+    "Slice": ("y = Slice(x, s, s)", [0, 0], (0, 0, 3)),
+}
+
+
+@pytest.mark.parametrize("op", SIZES)
+def test_sizes_and_axes_of_which_only_the_data_knows_how_many(op: str) -> None:
+    node, given, shape = SIZES[op]
+    text = f"g (float[2,1,3] x, int64[k] s) => (float y) {{ {node} }}"
+    with pytest.raises(AitcError, match="bind it with --dim k=SIZE") as e:
+        imported(text)
+    assert [p.code for p in e.value.diagnostics] == ["I05"]
+    x = np.arange(6, dtype=np.float32).reshape(2, 1, 3)
+    (y,) = run(imported(text, dims={"k": len(given)}), x=x, s=np.array(given))
+    assert y.shape == shape
+
+
+@pytest.mark.parametrize("axes", [[0], [1, -1], [0, 1, 2]])
+def test_a_reduction_that_keeps_its_axes_needs_not_know_how_many(axes: list[int]) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 1, 3)
+    (y,) = run(imported("g (float[2,1,3] x, int64[k] s) => (float[a,b,c] y) { y = ReduceSum(x, s) }"), x=x, s=np.array(axes))
+    np.testing.assert_array_equal(y, x.sum(axis=tuple(axes), keepdims=True))
+
+
 def test_binding_dims() -> None:
     assert shape_of_second(["n"], ["n", "m"], dims={"n": 8}) == (8, d.symbol("m", 1))
     assert shape_of_second(["n"], ["n", "m"], dims={"n": (2, 5)})[0] == d.symbol("n", 2, 5)
