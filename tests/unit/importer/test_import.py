@@ -129,7 +129,7 @@ def test_expressions_over_dims_are_understood_where_their_names_are_sizes() -> N
 
 SIZES = {
     "Reshape": ("y = Reshape(x, s)", [2, -1], (2, 3)),
-    "Expand": ("y = Expand(x, s)", [2, 1, 3], (2, 2, 3)),
+    "Expand": ("y = Expand(x, s)", [2, 2, 3], (2, 2, 3)),
     "Squeeze": ("y = Squeeze(x, s)", [1], (2, 3)),
     "Unsqueeze": ("y = Unsqueeze(x, s)", [0, -1], (1, 2, 1, 3, 1)),
     "ReduceSum": ("y = ReduceSum<keepdims = 0>(x, s)", [1, -1], (2,)),
