@@ -19,8 +19,8 @@ from aitc.ir.text import to_text, walk
 from aitc.passes.base import Context
 from aitc.progress import Said
 from aitc.report import verification_json
-from aitc.schedule.plan import DimArg, Plan, Space
-from aitc.schedule.serialize import plan_to_json
+from aitc.schedule.plan.plan import DimArg, Plan, Space
+from aitc.schedule.plan.serialize import plan_to_json
 from aitc.verify.run import Verification
 
 

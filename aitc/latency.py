@@ -1,5 +1,5 @@
 """Choosing among candidates by what a whole run of the model takes, recorded and replayed as it is for callers, but launch after launch:
-what is built for tuning has no lanes and no launches that groups share (``aitc/schedule/lanes.py``).
+what is built for tuning has no lanes and no launches that groups share (``aitc/schedule/launch/lanes.py``).
 
 Marks around a launch hide what it does to its neighbours: a kernel that leaves room on the multiprocessors lets the next one begin, and fetch its
 weights, before it has ended. So candidates that are about as fast by themselves take turns in the model.

@@ -34,13 +34,13 @@ from aitc.passes.base import Context
 from aitc.passes.stages import fuse, layout, simplify
 from aitc.progress import Progress, Silent, Stages, Stopped
 from aitc.report import digest, report_of
-from aitc.schedule.check import check_plan
-from aitc.schedule.dims import dim_sources
-from aitc.schedule.lanes import MOST
-from aitc.schedule.plan import Plan, Port
+from aitc.schedule.choose.table import load_table
+from aitc.schedule.core.why import Fusions
+from aitc.schedule.launch.lanes import MOST
+from aitc.schedule.plan.check import check_plan
+from aitc.schedule.plan.dims import dim_sources
+from aitc.schedule.plan.plan import Plan, Port
 from aitc.schedule.schedule import PlanOptions, schedule
-from aitc.schedule.table import load_table
-from aitc.schedule.why import Fusions
 from aitc.settings import Settings
 from aitc.targets.isa import ISAS
 from aitc.targets.machine import can_run, default_target

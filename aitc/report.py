@@ -18,7 +18,7 @@ from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
 from aitc.ir.parse import parse_dim
 from aitc.passes.base import Context
-from aitc.schedule.plan import DimSource, Launch, Plan, PointerArg, Port, Require, Space, TensorMapArg
+from aitc.schedule.plan.plan import DimSource, Launch, Plan, PointerArg, Port, Require, Space, TensorMapArg
 from aitc.verify.run import Subject, Verification
 
 FORMAT = 1

@@ -26,11 +26,19 @@ from aitc.latency import Settled, Variants, settle
 from aitc.pipeline import Options, build_plan, choose_targets, compile
 from aitc.profile import mark_cost_us, without_mark
 from aitc.progress import Progress, Silent
-from aitc.schedule.check import check_plan
-from aitc.schedule.plan import Plan
+from aitc.schedule.choose.select import Candidates, Choice
+from aitc.schedule.choose.table import (
+    Entry,
+    load_table,
+    merge_into,
+    own_table,
+    read_table,
+    require_place,
+    shipped_table,
+)
+from aitc.schedule.plan.check import check_plan
+from aitc.schedule.plan.plan import Plan
 from aitc.schedule.schedule import schedule_with
-from aitc.schedule.select import Candidates, Choice
-from aitc.schedule.table import Entry, load_table, merge_into, own_table, read_table, require_place, shipped_table
 from aitc.settings import Settings
 from aitc.targets.machine import cpu_isa, devices
 from aitc.targets.target import Target, find_target

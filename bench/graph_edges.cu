@@ -1,5 +1,5 @@
 // What the edges of a CUDA graph cost, what it costs the host to make, update and launch one, and what pinning weights in
-// the L2 cache would gain: the numbers behind aitc/schedule/lanes.py and host/device_gpu.h.
+// the L2 cache would gain: the numbers behind aitc/schedule/launch/lanes.py and host/device_gpu.h.
 //   nvcc -O2 -std=c++17 -arch=sm_90a -o graph_edges bench/graph_edges.cu && ./graph_edges
 #include <cuda_runtime.h>
 

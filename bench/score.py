@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from aitc.pipeline import Options, load_all
-from aitc.schedule.table import merge_into
+from aitc.schedule.choose.table import merge_into
 from aitc.tune import Problem, TuneOptions, tune
 from bench import record
 from bench.product import full_model

@@ -14,8 +14,8 @@ import click
 
 from aitc.ir.text import from_text
 from aitc.registry import load
+from aitc.schedule.choose.select import Candidates
 from aitc.schedule.schedule import PlanOptions, schedule_with
-from aitc.schedule.select import Candidates
 from aitc.targets.target import find_target
 from bench import record
 from bench.score import near, share

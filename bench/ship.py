@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from aitc.schedule.table import Entry, shipped_table, to_text
+from aitc.schedule.choose.table import Entry, shipped_table, to_text
 from aitc.targets.target import find_target
 from bench import record
 

@@ -11,7 +11,7 @@ from aitc.errors import Loc
 from aitc.ir import dim as dims
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import F32, I64
-from aitc.schedule.plan import (
+from aitc.schedule.plan.plan import (
     Buffer,
     DimArg,
     DimSource,

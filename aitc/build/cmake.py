@@ -28,7 +28,7 @@ from aitc.build.toolchain import Toolchain
 from aitc.build.weights import append_weights, write_weights
 from aitc.emit.project import SUFFIX
 from aitc.errors import AitcError, Diagnostic, Exit, Loc
-from aitc.schedule.plan import Plan
+from aitc.schedule.plan.plan import Plan
 from aitc.targets.machine import processor
 
 Progress = Callable[[int, int, str], None]  # objects done, objects in all, what was finished last

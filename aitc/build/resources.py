@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from aitc.schedule.plan import KernelSource, Plan
+from aitc.schedule.plan.plan import KernelSource, Plan
 from aitc.targets.target import Target, find_target
 
 _NOTE_METADATA = 32  # NT_AMDGPU_METADATA

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aitc.schedule.plan import Plan
+from aitc.schedule.plan.plan import Plan
 
 MAGIC = b"AITCWGT1"
 PAGE = 4096

@@ -13,7 +13,7 @@ from aitc.ir import dim as dims
 from aitc.ir.cpp import c_expr
 from aitc.ir.dim import Dim
 from aitc.ir.dtype import DType
-from aitc.schedule.plan import Arg, Buffer, DimArg, Launch, Plan, PointerArg, Port, Require, Space, TensorMapArg
+from aitc.schedule.plan.plan import Arg, Buffer, DimArg, Launch, Plan, PointerArg, Port, Require, Space, TensorMapArg
 
 WIDTH = 116
 C_BYTES = {

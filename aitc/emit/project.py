@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from aitc.emit.host import WIDTH, KernelView, LaunchView, PlaceView, PortView, SymbolView, Writer, host_parameter
 from aitc.emit.render import Lines, c_string, comment, read_template_file, render, template_root
 from aitc.emit.steps import StepWriter
-from aitc.schedule.dims import typical_sizes
-from aitc.schedule.plan import KernelSource, Launch, Plan
+from aitc.schedule.plan.dims import typical_sizes
+from aitc.schedule.plan.plan import KernelSource, Launch, Plan
 from aitc.targets.isa import X86
 from aitc.targets.target import Target, find_target
 

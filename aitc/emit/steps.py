@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from aitc.emit.host import Writer, dtype_enum
 from aitc.emit.render import c_string, comment
 from aitc.ir.dim import Dim, mul
-from aitc.schedule.plan import (
+from aitc.schedule.plan.plan import (
     Branch,
     Fail,
     Give,

@@ -13,18 +13,22 @@ import numpy as np
 from aitc.ir.cpp import free_name
 from aitc.ir.dim import Dim, Sum, product, symbols, transform
 from aitc.ir.graph import Graph, Node, Value
-from aitc.kernels.functor import Line
-from aitc.kernels.group import Group
-from aitc.kernels.kernel import KERNELS, No, kernels_for
-from aitc.kernels.spelling import dim_name
+from aitc.kernels.core.functor import Line
+from aitc.kernels.core.group import Group
+from aitc.kernels.core.kernel import KERNELS, No, kernels_for
+from aitc.kernels.core.spelling import dim_name
 from aitc.registry import load
-from aitc.schedule import memory
-from aitc.schedule.chain import chain
-from aitc.schedule.control import Control, definitions, lower_control
-from aitc.schedule.dims import dim_sources
-from aitc.schedule.groups import form_groups
-from aitc.schedule.lanes import MOST, Places, arrange
-from aitc.schedule.plan import (
+from aitc.schedule.choose.select import Choice, Select, Table, choosing
+from aitc.schedule.core.storage import Storages
+from aitc.schedule.core.why import Fusions
+from aitc.schedule.group.chain import chain
+from aitc.schedule.group.groups import form_groups
+from aitc.schedule.group.regions import kept
+from aitc.schedule.launch.lanes import MOST, Places, arrange
+from aitc.schedule.launch.steps import SCRATCH_TYPES, Block, Scheduled, StepPlanner, known_symbols, touched
+from aitc.schedule.plan import memory
+from aitc.schedule.plan.dims import dim_sources
+from aitc.schedule.plan.plan import (
     ALIGNMENT,
     Arg,
     Buffer,
@@ -39,13 +43,9 @@ from aitc.schedule.plan import (
     TensorMapArg,
     Weight,
 )
-from aitc.schedule.prepare import prepare
-from aitc.schedule.regions import kept
-from aitc.schedule.requirements import requirements
-from aitc.schedule.select import Choice, Select, Table, choosing
-from aitc.schedule.steps import SCRATCH_TYPES, Block, Scheduled, StepPlanner, known_symbols, touched
-from aitc.schedule.storage import Storages
-from aitc.schedule.why import Fusions
+from aitc.schedule.plan.requirements import requirements
+from aitc.schedule.rewrite.control import Control, definitions, lower_control
+from aitc.schedule.rewrite.prepare import prepare
 from aitc.targets.target import Target
 
 PLAN_VERSION = 1

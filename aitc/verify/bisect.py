@@ -18,7 +18,7 @@ from aitc.errors import Loc
 from aitc.ir import dim as dm
 from aitc.ir.graph import Graph, Value
 from aitc.ir.interpret import InterpretError, interpret
-from aitc.schedule.plan import DimArg, Plan, Port, Space
+from aitc.schedule.plan.plan import DimArg, Plan, Port, Space
 from aitc.verify.compare import OutputReport, Tolerance, compare
 from aitc.verify.inputs import Arrays
 from aitc.verify.reference import NoReference, Reference, node_outputs

@@ -14,7 +14,7 @@ from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.importer import dims as spelling
 from aitc.importer.weights import read_tensor
 from aitc.ir import dim as dm
-from aitc.schedule.plan import DimSource, Port, Require
+from aitc.schedule.plan.plan import DimSource, Port, Require
 
 Arrays = dict[str, np.ndarray]
 

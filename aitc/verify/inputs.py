@@ -9,8 +9,8 @@ import numpy as np
 
 from aitc.ir import dim as dm
 from aitc.ir.parse import parse_dim
-from aitc.schedule.dims import consistent, fit, is_side, typical
-from aitc.schedule.plan import DimSource, Port, Require
+from aitc.schedule.plan.dims import consistent, fit, is_side, typical
+from aitc.schedule.plan.plan import DimSource, Port, Require
 
 Arrays = dict[str, np.ndarray]
 

@@ -26,9 +26,9 @@ from aitc.ir.op import Kind
 from aitc.ir.text import walk
 from aitc.passes.base import Ranges
 from aitc.passes.estimate import estimated_ranges
-from aitc.schedule.dims import consistent, dim_sources, fit
-from aitc.schedule.plan import DimSource, Port, Require
-from aitc.schedule.requirements import requirements
+from aitc.schedule.plan.dims import consistent, dim_sources, fit
+from aitc.schedule.plan.plan import DimSource, Port, Require
+from aitc.schedule.plan.requirements import requirements
 from aitc.verify.child import TIMEOUT_S, ChildFailed, apart, begin
 from aitc.verify.inputs import dim_choices, random_inputs
 from aitc.verify.reference import NoReference, Reference, float_values, largest_magnitudes, load_structure

@@ -16,7 +16,7 @@ import numpy as np
 
 from aitc.build.scratch import scratch
 from aitc.errors import AitcError, Diagnostic, Exit
-from aitc.schedule.plan import DimSource, Port, Require
+from aitc.schedule.plan.plan import DimSource, Port, Require
 from aitc.verify.child import TIMEOUT_S, ChildFailed, Crashed, TooLong, apart, begin
 from aitc.verify.compare import OutputReport, tolerance
 from aitc.verify.data import Given

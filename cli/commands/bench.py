@@ -108,7 +108,7 @@ def _run(
     """The report of the model in ``folder``, and what its binary says of its times, on the data given or on made-up ones of sizes that
     fit each other. Unless ``strict``, dims that it has not are left out."""
     from aitc.report import find_report, subject_of
-    from aitc.schedule.dims import consistent, typical_sizes
+    from aitc.schedule.plan.dims import consistent, typical_sizes
     from aitc.verify.data import asked_sizes, read_given
     from aitc.verify.run import run_executable, save
 

@@ -49,7 +49,7 @@ def core() -> Rows:
 
 
 def kernels() -> Rows:
-    from aitc.kernels.kernel import KERNELS
+    from aitc.kernels.core.kernel import KERNELS
     from aitc.registry import load
 
     load("aitc.kernels")

@@ -51,7 +51,7 @@ def command(
     from aitc import describe
     from aitc.build.resources import resources_json, usage
     from aitc.pipeline import Options, choose_targets, compile
-    from aitc.schedule.why import text as fusion_text
+    from aitc.schedule.core.why import text as fusion_text
 
     if (resources or why) and stage != "schedule":
         raise click.UsageError(f"--{'why' if why else 'resources'} goes with --stage schedule")
@@ -109,7 +109,7 @@ def _merged(result: Result) -> int:
 
 def _fusion(result: Result) -> dict[str, Any]:
     """What --json says of --why."""
-    from aitc.schedule.why import counts
+    from aitc.schedule.core.why import counts
 
     apart = [*result.context.apart, *result.fusions.apart]
     return {

@@ -28,8 +28,8 @@ from aitc.importer.onnx import import_model
 from aitc.ir.use import input_uses
 from aitc.passes.base import Context
 from aitc.passes.stages import fuse, layout, simplify
-from aitc.schedule.check import check_plan
-from aitc.schedule.plan import Plan
+from aitc.schedule.plan.check import check_plan
+from aitc.schedule.plan.plan import Plan
 from aitc.schedule.schedule import PlanOptions, identity, schedule
 from aitc.targets.target import find_target
 from aitc.verify.ranges import measured_ranges

@@ -22,7 +22,7 @@ from aitc.build.toolchain import Tool, Toolchain, emulator_toolchain, find_toolc
 from aitc.build.weights import write_weights
 from aitc.emit.project import IMAGE_SUFFIX, SUFFIX, architectures, emit
 from aitc.emit.render import template_root
-from aitc.schedule.plan import Plan
+from aitc.schedule.plan.plan import Plan
 from aitc.targets.target import find_target
 
 _making_bitcode = Lock()

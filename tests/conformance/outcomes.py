@@ -16,7 +16,7 @@ from conformance.run_many import run_many
 from conformance.suites import member
 
 from aitc.errors import AitcError
-from aitc.schedule.plan import Plan
+from aitc.schedule.plan.plan import Plan
 from aitc.targets.target import find_target
 
 HOW = ("run", "emulated", "compiled")

@@ -20,7 +20,7 @@ SUITES = ("node", "models", "cases", "old", *VARIANTS)
 FAMILIES = tuple(sorted(m.name for m in pkgutil.iter_modules(families.__path__) if m.name != "case"))
 # a form with symbols may be refused: an operator needs to know a size, and says so
 UNKNOWN_SIZE = ("I04", "I05", "I09", "S01", "S02")
-# with symbols, a size that is 1 is beside another: it has to be a 1 in the model (aitc/schedule/requirements.py), and the run says so
+# with symbols, a size that is 1 is beside another: it has to be a 1 in the model (aitc/schedule/plan/requirements.py), and the run says so
 UNEQUAL = ("test_linear_attention_gated_per_head_decay",)
 
 

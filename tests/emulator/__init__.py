@@ -130,7 +130,7 @@ def build(source: str | Path, target: str = "sm80", *, alignment: bool = False, 
     if not names:
         raise ValueError("the source has no AITC_ENTRY(...)")
     origin = f'#line 1 "{source.resolve()}"\n' if isinstance(source, Path) else ""
-    wrapped = origin + text + '\n#ifndef AITC_EMULATOR_ENTRY\n#error "include aitc/gpu/gpu.h"\n#endif\n'
+    wrapped = origin + text + '\n#ifndef AITC_EMULATOR_ENTRY\n#error "include aitc/gpu/core/gpu.h"\n#endif\n'
     wrapped += "".join(f"AITC_EMULATOR_ENTRY({name}, {bounds.get(name, 1024)})\n" for name in names)
     options = [*flags(target, library=True, alignment=alignment), "-fvisibility=hidden"]
     return Kernels(compile_text(wrapped, options, ".so"), tuple(names))

@@ -1,4 +1,4 @@
-// What aitc/gpu/mma_cdna.h needs from the emulator: the compiler's builtins for gfx90a and gfx942 as functions.
+// What aitc/gpu/matmul/mma_cdna.h needs from the emulator: the compiler's builtins for gfx90a and gfx942 as functions.
 #pragma once
 #include "amdgcn.h"
 #include "mfma.h"

@@ -1,4 +1,4 @@
-// The emulated twins of aitc/gpu/mma_sm80.h: the same names, exact layouts, each with its caller's place.
+// The emulated twins of aitc/gpu/matmul/mma_sm80.h: the same names, exact layouts, each with its caller's place.
 #pragma once
 #include "cp_async.h"
 #include "mma_sync.h"

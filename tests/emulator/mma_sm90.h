@@ -1,4 +1,4 @@
-// The emulated twins of aitc/gpu/mma_sm90.h: the functions that are inline assembly there, under the same names.
+// The emulated twins of aitc/gpu/hopper/mma_sm90.h: the functions that are inline assembly there, under the same names.
 #pragma once
 #include "cluster.h"
 #include "mma_sync.h"

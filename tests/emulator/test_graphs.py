@@ -16,7 +16,7 @@ import emulator
 from aitc.emit.project import emit
 from aitc.pipeline import Options, build_plan, compile
 from aitc.progress import Silent
-from aitc.schedule.plan import Fork, Plan
+from aitc.schedule.plan.plan import Fork, Plan
 
 TOOLKIT = Path(emulator.__file__).parent / "toolkit"
 HOST = r"""

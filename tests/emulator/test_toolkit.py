@@ -144,7 +144,7 @@ int main(int, char** argv) {  // image, first kernel, second kernel (each runs t
   return 0;
 }
 """
-OVERLAPPING = """#include "aitc/gpu/gpu.h"
+OVERLAPPING = """#include "aitc/gpu/core/gpu.h"
 using namespace aitc;
 AITC_KERNEL(32) void AITC_ENTRY(add)(float* x, float* out) {
   grid_dependency_launch();
@@ -164,7 +164,7 @@ AITC_KERNEL(32) void AITC_ENTRY(copy_never)(float* x, float* out) {
   out[blockIdx.x * 32 + thread_index()] = x[blockIdx.x * 32 + thread_index()];
 }
 """
-KERNEL = """#include "aitc/gpu/gpu.h"
+KERNEL = """#include "aitc/gpu/core/gpu.h"
 using namespace aitc;
 AITC_KERNEL(64) void AITC_ENTRY(scale)(float* x, int n) {
   if (thread_index() < n) x[thread_index()] = shuffle(x[thread_index()], 31) + 1;

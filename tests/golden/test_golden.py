@@ -22,8 +22,8 @@ from aitc.ir.text import from_text, to_text
 from aitc.ir.verify import verify
 from aitc.passes import stages
 from aitc.passes.base import Context
-from aitc.schedule.check import check_plan
-from aitc.schedule.plan import PointerArg
+from aitc.schedule.plan.check import check_plan
+from aitc.schedule.plan.plan import PointerArg
 from aitc.schedule.schedule import PlanOptions, schedule
 from aitc.targets.target import find_target
 

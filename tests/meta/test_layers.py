@@ -30,6 +30,13 @@ LAYERS = (
     ("field_report",),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
+# The same within these packages: a room imports from those before it.
+ROOMS = {
+    "kernels": (("core",), ("general", "elements", "matmul", "rows"), ("conv",), ("attention",), ("hopper",)),
+    "schedule": (("core", "plan"), ("choose",), ("rewrite",), ("group",), ("launch",), ("schedule",)),
+}
+ROOM_RANK = {(package, room): rank for package, rows in ROOMS.items() for rank, row in enumerate(rows) for room in row}
+MOST_FILES = 15  # of a room
 WITHIN = {("report", "progress"), ("describe", "progress"), ("describe", "report"), ("tune", "profile"), ("tune", "latency")}  # (who, whom) in one row
 
 DOORS = {
@@ -89,6 +96,25 @@ def test_imports_point_down(path: Path) -> None:
             continue
         other = parts[1]
         assert other == me or RANK[other] < RANK[me] or (me, other) in WITHIN, f"{path}:{line}: {me} imports {name}"
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_from_those_before_them(package: str) -> None:
+    for path in sorted((ROOT / "aitc" / package).rglob("*.py")):
+        room = path.relative_to(ROOT / "aitc" / package).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for name, line, _ in imports(path):
+            parts = name.split(".")
+            if parts[:2] == ["aitc", package] and len(parts) > 2 and parts[2] != room:
+                assert ROOM_RANK[package, parts[2]] < ROOM_RANK[package, room], f"{path}:{line}: {room} imports {name}"
+
+
+def test_no_room_is_a_hall() -> None:
+    folders = [ROOT / "aitc" / package / room for package, room in ROOM_RANK if (ROOT / "aitc" / package / room).is_dir()]
+    folders += [f for f in (ROOT / "codegen_templates" / "include" / "aitc" / "gpu").iterdir() if f.is_dir()]
+    for folder in folders:
+        assert len([f for f in folder.iterdir() if f.suffix in (".py", ".h") and f.stem != "__init__"]) <= MOST_FILES, folder
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))

@@ -24,7 +24,7 @@ def entries() -> list[tuple[str, str]]:
         registry.load(package)
     from aitc.ir.op import OPS
     from aitc.ir.rewrite import FUSE, SIMPLIFY
-    from aitc.kernels.kernel import KERNELS
+    from aitc.kernels.core.kernel import KERNELS
     from aitc.passes.base import PASSES
     from aitc.targets.target import all_targets
 

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from aitc.schedule.table import shipped_table, to_text
+from aitc.schedule.choose.table import shipped_table, to_text
 from aitc.targets.target import find_target
 from bench import beside, kernels, measure, plot, record, scaling, ship, suite
 

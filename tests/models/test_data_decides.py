@@ -21,8 +21,8 @@ from aitc.importer.onnx import import_model
 from aitc.passes.base import Context
 from aitc.passes.stages import fuse, layout, simplify
 from aitc.runtime import Model
-from aitc.schedule.check import check_plan
-from aitc.schedule.plan import Plan
+from aitc.schedule.plan.check import check_plan
+from aitc.schedule.plan.plan import Plan
 from aitc.schedule.schedule import PlanOptions, schedule
 from aitc.targets.target import find_target
 

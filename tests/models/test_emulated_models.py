@@ -13,7 +13,8 @@ from onnx import TensorProto
 
 import aitc
 from aitc import pipeline
-from aitc.schedule import chain, sum_convs
+from aitc.schedule.group import chain
+from aitc.schedule.rewrite import sum_convs
 from models import devset
 from models.tiny import FOLDER
 

@@ -18,7 +18,7 @@ from aitc.build.cmake import BuildOptions, build
 from aitc.build.toolchain import find_hipcc, find_nvcc, find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Exit
-from aitc.schedule.plan import Plan
+from aitc.schedule.plan.plan import Plan
 
 PLAN = hopper_features()
 NVCC, HIPCC = find_nvcc() is not None, find_hipcc() is not None

@@ -29,7 +29,7 @@ from aitc.build.toolchain import find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Exit
 from aitc.ir.dtype import BF16, F32, F64
-from aitc.schedule.plan import Space
+from aitc.schedule.plan.plan import Space
 
 HERE = Path(__file__).parent
 PLAN = scale_then_shift()

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from onnx import helper, numpy_helper
 from product import isa_of_tests
 
-from aitc.schedule.table import read_table
+from aitc.schedule.choose.table import read_table
 from aitc.tune import Problem
 from bench import score, score_recorded
 

@@ -19,7 +19,7 @@ from aitc.ir.graph import Graph
 from aitc.ir.interpret import interpret
 from aitc.passes.base import Context
 from aitc.passes.stages import fuse, layout, simplify
-from aitc.schedule.check import check_plan
+from aitc.schedule.plan.check import check_plan
 from aitc.schedule.schedule import PlanOptions, schedule
 from aitc.targets.target import find_target
 

@@ -11,16 +11,17 @@ from aitc.errors import AitcError
 from aitc.ir import dtype as dt
 from aitc.ir.graph import Graph
 from aitc.ir.index import is_view
-from aitc.kernels.group import Group
+from aitc.kernels.core.group import Group
 from aitc.passes import stages
 from aitc.passes.base import Context
 from aitc.registry import load
-from aitc.schedule import lanes, memory
-from aitc.schedule.check import check_plan
-from aitc.schedule.groups import form_groups
-from aitc.schedule.prepare import prepare
+from aitc.schedule.core.storage import Storages
+from aitc.schedule.group.groups import form_groups
+from aitc.schedule.launch import lanes
+from aitc.schedule.plan import memory
+from aitc.schedule.plan.check import check_plan
+from aitc.schedule.rewrite.prepare import prepare
 from aitc.schedule.schedule import PlanOptions, schedule
-from aitc.schedule.storage import Storages
 from aitc.targets.target import find_target
 
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -60,7 +61,7 @@ def test_plans_with_branches_hold_together(target: str, monkeypatch: pytest.Monk
     (They would share launches instead: so they may not.)"""
     monkeypatch.setattr(lanes, "edges", lambda target: lanes.Edges(0.0, 0.0))
     monkeypatch.setattr(lanes, "work", lambda scheduled, target: lanes.Work(1.0, 0.0))
-    monkeypatch.setattr("aitc.schedule.lanes.bundle", lambda scheduled, storage, target: list(scheduled))
+    monkeypatch.setattr("aitc.schedule.launch.lanes.bundle", lambda scheduled, storage, target: list(scheduled))
     monkeypatch.setattr(lanes, "GAIN_US", 1e-3)
     monkeypatch.setattr(lanes, "GAIN_SHARE", 0.0)
     forked = 0

@@ -16,8 +16,8 @@ from aitc import runtime
 from aitc.errors import AitcError, Exit
 from aitc.pipeline import Options, compile
 from aitc.progress import Silent
-from aitc.schedule.select import Choice
-from aitc.schedule.table import Entry, merge_into, read_table
+from aitc.schedule.choose.select import Choice
+from aitc.schedule.choose.table import Entry, merge_into, read_table
 from aitc.targets.machine import devices
 from aitc.tune import Problem, TuneOptions, _Slot, promote, tune
 

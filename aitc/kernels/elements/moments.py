@@ -5,8 +5,8 @@ from __future__ import annotations
 from aitc.ir.dim import Dim
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index
-from aitc.kernels.functor import ELEMENTS, FunctorBuilder, Ref
-from aitc.kernels.spelling import address, note
+from aitc.kernels.core.functor import ELEMENTS, FunctorBuilder, Ref
+from aitc.kernels.core.spelling import address, note
 
 
 def moments(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from aitc.ir.dim import Dim, add, bounds, divisor, max_, mul, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index
-from aitc.kernels.functor import ELEMENTS, FunctorBuilder, Ref
-from aitc.kernels.spelling import literal
-from aitc.kernels.vectors import vectorizes
+from aitc.kernels.core.functor import ELEMENTS, FunctorBuilder, Ref
+from aitc.kernels.core.spelling import literal
+from aitc.kernels.core.vectors import vectorizes
 
 
 def _below(extent: Dim) -> int | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, flatten
-from aitc.kernels.functor import ELEMENTS, FunctorBuilder, Ref
-from aitc.kernels.spelling import literal, note
+from aitc.kernels.core.functor import ELEMENTS, FunctorBuilder, Ref
+from aitc.kernels.core.spelling import literal, note
 
 
 def dims(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:

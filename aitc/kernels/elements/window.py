@@ -7,8 +7,8 @@ from typing import Any
 from aitc.ir.dim import Dim, bounds, floordiv, product, upper
 from aitc.ir.graph import Node, Value
 from aitc.ir.index import Index, flatten
-from aitc.kernels.functor import ELEMENTS, FunctorBuilder, Ref
-from aitc.kernels.spelling import literal, note
+from aitc.kernels.core.functor import ELEMENTS, FunctorBuilder, Ref
+from aitc.kernels.core.spelling import literal, note
 
 
 def pool(code: FunctorBuilder, node: Node, v: Value, index: Index) -> Ref:

@@ -16,7 +16,7 @@
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIPCC__) || defined(AITC_EMULATOR)
-#include "aitc/gpu/gpu.h"
+#include "aitc/gpu/core/gpu.h"
 #else
 #include "aitc/cpu/cpu.h"
 #endif

@@ -1,7 +1,7 @@
 // A program for AddressSanitizer: each argument is one access that must be reported, `good` none. Run by test_asan.py.
 #include <vector>
 
-#include "aitc/gpu/mma_sm80.h"
+#include "aitc/gpu/matmul/mma_sm80.h"
 using namespace aitc;
 
 AITC_KERNEL(64) void AITC_ENTRY(good)(const float* x, float* out) {

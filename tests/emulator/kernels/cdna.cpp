@@ -1,6 +1,6 @@
 // The matrix instructions of gfx90a and gfx942, one entry point each, registers in and out; and DPP. Checked by
 // test_cdna.py.
-#include "aitc/gpu/gpu.h"
+#include "aitc/gpu/core/gpu.h"
 #include <mma_cdna.h>
 using namespace aitc;
 

@@ -1,7 +1,7 @@
 // Whole matrix products, C (M, N) = A (M, K) B (N, K)^T, that put the emulated instructions together as real kernels
 // do: a ring of TMA stages between a producer and two warpgroups of wgmma; and MFMA from LDS. M, N multiples of 128, K
 // of 64.
-#include "aitc/gpu/gpu.h"
+#include "aitc/gpu/core/gpu.h"
 #include "aitc/types.h"
 #if defined(AITC_EMULATOR_SM)
 #include <mma_sm80.h>

@@ -1,5 +1,5 @@
 // What every target has: places, barriers, exchange between lanes, atomics, shared memory. Checked by test_machine.py.
-#include "aitc/gpu/gpu.h"
+#include "aitc/gpu/core/gpu.h"
 #include "aitc/types.h"
 using namespace aitc;
 

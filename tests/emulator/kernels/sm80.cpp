@@ -1,5 +1,5 @@
 // The sm_80 instructions, one entry point each; checked against the PTX manual's layouts by test_sm80.py.
-#include "aitc/gpu/mma_sm80.h"
+#include "aitc/gpu/matmul/mma_sm80.h"
 using namespace aitc;
 
 // Copies 8x8 matrices of 16-bit elements to shared memory and reads them with ldmatrix: out (4 forms, 32 lanes, 4

@@ -1,5 +1,5 @@
 // The sm_90 instructions; checked by test_sm90.py and test_tma.py.
-#include "aitc/gpu/gpu.h"
+#include "aitc/gpu/core/gpu.h"
 #include "aitc/types.h"
 #include <mma_sm80.h>
 #include <mma_sm90.h>

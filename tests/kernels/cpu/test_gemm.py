@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from aitc.kernels.gemm_cpu import CPU_TILES
+from aitc.kernels.matmul.gemm_cpu import CPU_TILES
 
 from .library import HAVE_COMPILER, ISAS, PROLOGUE, STORAGE, assert_sums, build, call, sum_type, values
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from aitc.kernels.attention_gpu import AttentionCdnaTile
+from aitc.kernels.attention.attention_gpu import AttentionCdnaTile
 from aitc.targets.target import find_target
 
 from .gemm_cases import largest_power, zeros
@@ -144,7 +144,7 @@ def attention(
   AITC_FN const {ct}* base(int batch, int head) const {{ return data + int64_t(batch) * {length * row} + head * {stride} + {start}; }}
 }};
 """
-    source = f"""#include "aitc/gpu/{kernel}.h"
+    source = f"""#include "aitc/gpu/attention/{kernel}.h"
 using namespace aitc;
 struct Shape {{
   int batch, queries, keys, offset;

@@ -60,7 +60,7 @@ def attention(
     body = {"row": f"data + int64_t(batch) * {keys} + col", "pad": f"data + int64_t(batch) * {keys} + col", "full": f"data + (int64_t(head) * {queries} + row) * {keys} + col"}.get(mask, "data")
     element, tail = (", float (&out)[V]", "out[j] = v[j]") if returns else ("", f"r[j] = convert<{ct}>(v[j])")
     store = "" if returns else f"store<V>(y + ((int64_t(batch) * {queries} + row) * {heads} + head) * {DV} + d, r);"
-    source = f"""#include "aitc/gpu/attention_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/attention_sm90.h"
 using namespace aitc;
 struct Shape {{
   int batch, queries, keys, offset;

@@ -72,8 +72,8 @@ def chain(
         m = "int64_t M;" if dynamic else f"static constexpr int64_t M = {M};"
         return f"struct {name} {{\n  {m}\n  static constexpr int64_t N = {columns};\n}};\n"
 
-    source = f"""#include "aitc/gpu/gemm_sm90.h"
-#include "aitc/gpu/chain_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/gemm_sm90.h"
+#include "aitc/gpu/hopper/chain_sm90.h"
 using namespace aitc;
 {shape("Shape", N)}{shape("Shape2", N2)}{store("Store", staged, " + staged[j]" if staged else "")}{store("Store2", "", "")}
 static_assert({tile.text}::threads == {tile.threads} && {tile.text}::smem_bytes == {tile.smem_bytes}, "threads and shared memory");

@@ -100,7 +100,7 @@ def conv(
         for axis, v in zip("dhw", vs, strict=True)
     )
     kernel = "conv_simt" if simt else "conv_cdna" if cdna else "conv_sm80"
-    source = f"""#include "aitc/gpu/{kernel}.h"
+    source = f"""#include "aitc/gpu/conv/{kernel}.h"
 using namespace aitc;
 struct Shape {{
 {members}

@@ -65,7 +65,7 @@ def conv(
     ct = CTYPES[dtype]
     element, tail = (", float (&out)[V]", "out[j] = x") if returns else ("", f"r[j] = convert<{ct}>(x)")
     store = "" if returns else f"store<V>(y + row * {k} + col, r);"
-    source = f"""#include "aitc/gpu/conv_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/conv_sm90.h"
 using namespace aitc;
 struct Shape {{
   static constexpr int64_t batch = 1, N = {k};
@@ -173,7 +173,7 @@ def conv_sum(name: str, tile: Sm90Tile | SplitTile, n: int, out: Pair, k: int, t
         f"{kind}<{', '.join((*types, *blocks))}>{{{', '.join(f'{t}{{&map_{side}{i}}}' for i, t in enumerate(types))}}}"
         for kind, side, types in (("SumPixelsSm90", "x", sources), ("SumSm90", "w", filters))
     ]
-    source = f"""#include "aitc/gpu/conv_sum_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/conv_sum_sm90.h"
 using namespace aitc;
 struct Shape {{
   static constexpr int64_t batch = 1, N = {k};
@@ -243,7 +243,7 @@ def stem(name: str, tile: tuple[int, int], n: int, size: Pair, k: int, window: P
     bias = rounded(rng.standard_normal(k), dtype)
     y = zeros(n, P, Q, k) if light else np.maximum(reference(x[:, None], w, (1, 2, 2), (1, 1, 1), (0, *pad), (1, P, Q), 1).reshape(n, P, Q, k) + bias, 0)
     ct = CTYPES[dtype]
-    source = f"""#include "aitc/gpu/conv_stem_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/conv_stem_sm90.h"
 using namespace aitc;
 struct Window {{
   static constexpr int R = {R}, S = {S}, P = {P}, Q = {Q}, pad_h = {pad[0]}, pad_w = {pad[1]};
@@ -295,7 +295,7 @@ def patch(name: str, tile: tuple[int, int], n: int, size: Pair, k: int, window: 
         w = rounded(rng.standard_normal((1, k, 1, *window, 64)) / np.sqrt(R * S * 64), dtype)
         y = np.maximum(reference(x[:, None], w, (1, 1, 1), (1, 1, 1), (0, *pad), (1, P, Q), 1).reshape(n, P, Q, k) + bias, 0)
     ct = CTYPES[dtype]
-    source = f"""#include "aitc/gpu/conv_patch_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/conv_patch_sm90.h"
 using namespace aitc;
 struct Window {{
   static constexpr int R = {R}, S = {S}, P = {P}, Q = {Q}, pad_h = {pad[0]}, pad_w = {pad[1]};

@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aitc import pipeline
 from aitc.ir.graph import Graph
-from aitc.schedule import chain
-from aitc.schedule.check import check_plan
-from aitc.schedule.plan import Plan
+from aitc.schedule.choose.select import Candidates
+from aitc.schedule.group import chain
+from aitc.schedule.plan.check import check_plan
+from aitc.schedule.plan.plan import Plan
 from aitc.schedule.schedule import schedule_with
-from aitc.schedule.select import Candidates
 
 F32, F16, BF16, I64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT64
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aitc.kernels.cdna import FLOAT8_TILES as CDNA_FLOAT8_TILES
-from aitc.kernels.cdna import FLOAT_TILES as CDNA_FLOAT_TILES
-from aitc.kernels.cdna import HALF_TILES as CDNA_HALF_TILES
-from aitc.kernels.cdna import CdnaTile
-from aitc.kernels.tiles import SimtTile, Sm80Tile
+from aitc.kernels.matmul.cdna import FLOAT8_TILES as CDNA_FLOAT8_TILES
+from aitc.kernels.matmul.cdna import FLOAT_TILES as CDNA_FLOAT_TILES
+from aitc.kernels.matmul.cdna import HALF_TILES as CDNA_HALF_TILES
+from aitc.kernels.matmul.cdna import CdnaTile
+from aitc.kernels.matmul.tiles import SimtTile, Sm80Tile
 
 from .problem import CTYPES, SIZES, Input, Output, Problem, Scalar, rounded
 
@@ -147,7 +147,7 @@ static_assert(Kernel::threads == {tile.threads} && Kernel::smem_bytes == {smem},
 """
     if gemv:
         check = f'static_assert({tile.text}::threads == {tile.threads}, "threads");\n'
-    source = f"""#include "aitc/gpu/{"gemv" if gemv else kernel}.h"
+    source = f"""#include "aitc/gpu/matmul/{"gemv" if gemv else kernel}.h"
 using namespace aitc;
 struct Shape {{
   static constexpr int batch = {batch};

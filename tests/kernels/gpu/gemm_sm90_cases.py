@@ -168,7 +168,7 @@ def gemm(
     other = ", const float (&staged)[V]" if staged else ""
     element, tail = (f"{other}, float (&out)[V]", "out[j] = x") if returns else ("", "r[j] = convert<" + co + ">(x)")
     store = "" if returns else f"store<V>(y + (int64_t(batch) * {M} + row) * {N} + col, r);"
-    source = f"""#include "aitc/gpu/gemm_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/gemm_sm90.h"
 using namespace aitc;
 struct Shape {{
   static constexpr int64_t batch = {batch};

@@ -1,4 +1,4 @@
-"""Group and instance norms of channels-last images (gpu/group_norm_sm90.h), and their statistics alone (gpu/statistics.h)."""
+"""Group and instance norms of channels-last images (gpu/hopper/group_norm_sm90.h), and their statistics alone (gpu/rows/statistics.h)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def group_norm(
     ct = CTYPES[dtype]
     width_limit = min(V, 16 // SIZES[dtype])
     scaled = "v[j] * convert<float>(scale[k + j])"
-    source = f"""#include "aitc/gpu/group_norm_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/group_norm_sm90.h"
 using namespace aitc;
 struct Shape {{
   int images;
@@ -104,7 +104,7 @@ def statistics(
     V, across, down, parts = tile
     ct = CTYPES[dtype]
     units = C // (across * V) * images
-    source = f"""#include "aitc/gpu/statistics.h"
+    source = f"""#include "aitc/gpu/rows/statistics.h"
 using namespace aitc;
 struct Shape {{
   int images;

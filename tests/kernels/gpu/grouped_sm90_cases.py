@@ -66,7 +66,7 @@ struct Store{n} {{
 """
         first += blocks
     listed = ", ".join(f"AITC_GRID_CONSTANT CUtensorMap map_{m}{n}" for n in range(len(sizes)) for m in "abd")
-    source = f"""#include "aitc/gpu/gemm_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/gemm_sm90.h"
 using namespace aitc;
 {structs}AITC_KERNEL({tile.threads}, 1) void AITC_ENTRY(grouped)({', '.join(declared)}, {listed}) {{
 {calls}}}

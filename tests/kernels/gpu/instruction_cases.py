@@ -11,7 +11,7 @@ from .instruction_sm90_cases import HEADER as SM90
 from .instruction_sm90_cases import integers, sm90_cases
 from .problem import CTYPES, Input, Output, Problem, encode, rounded
 
-HEADER = '#include "aitc/gpu/mma_sm80.h"\nusing namespace aitc;\n'
+HEADER = '#include "aitc/gpu/matmul/mma_sm80.h"\nusing namespace aitc;\n'
 
 
 def _mma(dtype: str) -> Problem:

@@ -9,7 +9,7 @@ import numpy as np
 from .problem import CTYPES, SIZES, Input, Map, Output, Problem, Scalar, operand_map_type
 
 Array = np.ndarray
-HEADER = '#include "aitc/gpu/mma_sm90.h"\nusing namespace aitc;\n'
+HEADER = '#include "aitc/gpu/hopper/mma_sm90.h"\nusing namespace aitc;\n'
 
 
 def integers(seed: int, *shape: int, limit: int = 8) -> Array:

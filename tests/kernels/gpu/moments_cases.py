@@ -29,7 +29,7 @@ def _problem(name: str, tile: Sm90Tile | SplitTile, sizes: tuple[int, int, int],
     map_d, map_s = (Map(0, of=n, dtype=dtype, sizes=(N, M, 1), strides=(N * 2, M * N * 2), box=(64, 16, 1)) for n in (d, s))
     ct = CTYPES[dtype]
     operands = ", ".join(f"MatrixSm90<{ct}, false, false, {c}>{{&map_{m}}}" for m, c in (("a", "false"), ("b", "true")))
-    source = f"""#include "aitc/gpu/gemm_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/gemm_sm90.h"
 #include "aitc/generic/moments.h"
 using namespace aitc;
 struct Shape {{

@@ -14,7 +14,7 @@ import numpy as np
 
 from aitc.emit.project import emit
 from aitc.ir.dtype import ALL
-from aitc.schedule.plan import DimArg, Launch, Plan, PointerArg, Space, TensorMapArg
+from aitc.schedule.plan.plan import DimArg, Launch, Plan, PointerArg, Space, TensorMapArg
 
 BYTES = {d.c: d.bytes for d in ALL}
 MAP_TYPES = {"f16": 6, "f32": 7, "bf16": 9}

@@ -18,7 +18,7 @@ def _tf32() -> Problem:
     x[:8] = x[:8] & ~np.uint32(0x1FFF) | 0x1000
     x[8, :3] = x[8, :3] & ~np.uint32(0x1FFF) | np.array([0xFFF, 0x1001, 0], np.uint32)
     values = x.view(np.float32)
-    source = """#include "aitc/gpu/mma_sm90.h"
+    source = """#include "aitc/gpu/hopper/mma_sm90.h"
 using namespace aitc;
 AITC_KERNEL(32) void AITC_ENTRY(load_box)(const int*, AITC_GRID_CONSTANT CUtensorMap map, int* out) {
   const uint32_t tile = to_shared(shared_memory()), barrier = tile + 2048;
@@ -66,7 +66,7 @@ def _float8(dtype: str) -> Problem:
     b[:, :8] = np.abs(b[:, :8]) * np.sign(a[0])[:, None]  # sums that grow
     maps = [Map(0, of=n, dtype=dtype, sizes=(128, 64), strides=(128,), box=(128, 64)) for n in (0, 1)]
     t = CTYPES[dtype]
-    source = f"""#include "aitc/gpu/mma_sm90.h"
+    source = f"""#include "aitc/gpu/hopper/mma_sm90.h"
 using namespace aitc;
 AITC_KERNEL(128) void AITC_ENTRY(product)(const {t}*, const {t}*, AITC_GRID_CONSTANT CUtensorMap map_a, AITC_GRID_CONSTANT CUtensorMap map_b, float* d) {{
   const uint32_t a = to_shared(shared_memory()), b = a + 8192, barrier = b + 8192;

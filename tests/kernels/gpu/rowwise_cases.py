@@ -111,7 +111,7 @@ def reduction(
         smem = threads // warp * state if tile[1] > warp else 0
         call = f"reduce_rows<{op}, RowReduction<{V}, {tile[1]}, {tile[2]}>>"
     result = "int64_t" if op.startswith("Arg") else compute
-    source = f"""#include "aitc/gpu/reduce.h"
+    source = f"""#include "aitc/gpu/rows/reduce.h"
 using namespace aitc;
 struct Shape {{
   int64_t rows, K;
@@ -195,7 +195,7 @@ def normalization(
         if statistics
         else ""
     )
-    source = f"""#include "aitc/gpu/normalize.h"
+    source = f"""#include "aitc/gpu/rows/normalize.h"
 using namespace aitc;
 struct Shape {{
   int64_t rows, K;
@@ -268,7 +268,7 @@ def transposition(
     wl, ws = largest_power(cols, limit=limit), largest_power(rows, limit=limit)
     ct = CTYPES[dtype]
     size = SIZES[dtype]
-    source = f"""#include "aitc/gpu/transpose.h"
+    source = f"""#include "aitc/gpu/core/transpose.h"
 using namespace aitc;
 struct Shape {{
   static constexpr int batch = {batch};
@@ -349,7 +349,7 @@ def depthwise(
         for axis, v in zip("dhw", vs, strict=True)
     )
     V, pixels, threads = tile
-    source = f"""#include "aitc/gpu/depthwise.h"
+    source = f"""#include "aitc/gpu/conv/depthwise.h"
 using namespace aitc;
 struct Shape {{
   int batch;

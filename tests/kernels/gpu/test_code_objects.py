@@ -17,7 +17,7 @@ from aitc.build.resources import usage
 from aitc.build.toolchain import find_toolchain
 from aitc.emit.project import emit
 from aitc.errors import AitcError
-from aitc.schedule.plan import KernelSource, Plan
+from aitc.schedule.plan.plan import KernelSource, Plan
 from aitc.targets.target import find_target
 
 from .every_kernel import EVERYWHERE, plan_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from emulator import banks
 
-from aitc.kernels.cdna import FLOAT_TILES, HALF_TILES, CdnaTile
+from aitc.kernels.matmul.cdna import FLOAT_TILES, HALF_TILES, CdnaTile
 
 from . import emulated
 from .attention_cases import attention

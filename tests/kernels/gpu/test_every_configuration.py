@@ -13,8 +13,8 @@ import pytest
 from emulator import EmulatorError
 
 from aitc.ir.interpret import interpret
-from aitc.kernels.kernel import KERNELS
-from aitc.schedule.plan import Launch, Space
+from aitc.kernels.core.kernel import KERNELS
+from aitc.schedule.plan.plan import Launch, Space
 from aitc.verify.inputs import random_inputs
 
 from .every_kernel import ALONE, EVERYWHERE, F16, PARTS, Model, candidates, candidates_of, plan_of

@@ -17,7 +17,7 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("header", ["mma_sm80.h", "mma_sm90.h"])
+@pytest.mark.parametrize("header", ["matmul/mma_sm80.h", "hopper/mma_sm90.h"])
 def test_every_function_of_the_headers_has_a_problem(header: str) -> None:
     text = (device.INCLUDE / "aitc" / "gpu" / header).read_text()
     functions = set(re.findall(r"AITC_FN \w+(?:<\w+>)? (\w+)\(", text))

@@ -10,7 +10,7 @@ from pathlib import Path
 import emulator
 import pytest
 
-from aitc.kernels.cdna import CdnaTile
+from aitc.kernels.matmul.cdna import CdnaTile
 
 from . import emulated
 from .attention_cases import attention
@@ -42,19 +42,20 @@ EXCHANGE = "return op(x, shuffle_xor(x, 32));"
 HALF_OF_IT = "return lane_index() < 32 ? op(x, shuffle_xor(x, 32)) : x;"
 STEP = "copy_async_wait<Tile::stages - 2>();\n            block_barrier();"
 FAULTS = (
-    Fault("cp.async not waited for", "tile_sm80.h", STEP, "block_barrier();", "a copy in flight is writing", SM80),
-    Fault("no barrier after cp.async", "tile_sm80.h", STEP, "copy_async_wait<Tile::stages - 2>();", "a copy in flight is writing", SM80),
-    Fault("no barrier between stages", "simt.h", LOOP, "{\n      if (t + 1", WRONG, SIMT),
-    Fault("no barrier between stages", "tile_cdna.h", LOOP, "{\n      if (t + 1", WRONG, CDNA),
-    Fault("no barrier between lanes", "tile_cdna.h", LANES, LANES.removeprefix("warp_barrier();"), WRONG, CDNA),
-    Fault("no barrier before values are read", "attention_cdna.h", "block_barrier();\n    if (t + 1 < tiles)", "if (t + 1 < tiles)", WRONG, "attention_cdna"),
-    Fault("no barrier in a tile that turns", "transpose.h", "block_barrier();", "", WRONG, "transpose"),
-    Fault("a barrier that some threads miss", "simt.h", LOOP, SOME, WRONG, SIMT),
-    Fault("an exchange of half a wave", "attention_cdna.h", EXCHANGE, HALF_OF_IT, "divergent", "attention_cdna"),
-    Fault("misaligned pieces", "tile_cdna.h", "* 16 + at % 16;", "* 16 + at % 16 + 4;", "not aligned to 16", CDNA),
-    Fault("rows beyond the matrix", "simt.h", "if (outer < outer_end && k < k_end)", "if (k < k_end)", "invalid address", SIMT),
-    Fault("wgmma not waited for", "product_sm90.h", "        wgmma_wait_all(acc);\n        release", "        release", "wgmma", "gemm_sm90"),
-    Fault("wgmma without fence", "product_sm90.h", "          wgmma_fence();\n", "", "no wgmma.fence", "gemm_sm90"),
+    Fault("cp.async not waited for", "matmul/tile_sm80.h", STEP, "block_barrier();", "a copy in flight is writing", SM80),
+    Fault("no barrier after cp.async", "matmul/tile_sm80.h", STEP, "copy_async_wait<Tile::stages - 2>();", "a copy in flight is writing", SM80),
+    Fault("no barrier between stages", "core/simt.h", LOOP, "{\n      if (t + 1", WRONG, SIMT),
+    Fault("no barrier between stages", "matmul/tile_cdna.h", LOOP, "{\n      if (t + 1", WRONG, CDNA),
+    Fault("no barrier between lanes", "matmul/tile_cdna.h", LANES, LANES.removeprefix("warp_barrier();"), WRONG, CDNA),
+    Fault("no barrier before values are read", "attention/attention_cdna.h", "block_barrier();\n    if (t + 1 < tiles)", "if (t + 1 < tiles)",
+          WRONG, "attention_cdna"),
+    Fault("no barrier in a tile that turns", "core/transpose.h", "block_barrier();", "", WRONG, "transpose"),
+    Fault("a barrier that some threads miss", "core/simt.h", LOOP, SOME, WRONG, SIMT),
+    Fault("an exchange of half a wave", "attention/attention_cdna.h", EXCHANGE, HALF_OF_IT, "divergent", "attention_cdna"),
+    Fault("misaligned pieces", "matmul/tile_cdna.h", "* 16 + at % 16;", "* 16 + at % 16 + 4;", "not aligned to 16", CDNA),
+    Fault("rows beyond the matrix", "core/simt.h", "if (outer < outer_end && k < k_end)", "if (k < k_end)", "invalid address", SIMT),
+    Fault("wgmma not waited for", "hopper/product_sm90.h", "        wgmma_wait_all(acc);\n        release", "        release", "wgmma", "gemm_sm90"),
+    Fault("wgmma without fence", "hopper/product_sm90.h", "          wgmma_fence();\n", "", "no wgmma.fence", "gemm_sm90"),
 )  # fmt: skip
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from aitc import pipeline
 from aitc.ir.interpret import interpret
-from aitc.kernels.conv_patch_sm90 import ConvPatchSm90
-from aitc.kernels.product_sm90 import ProductSm90
-from aitc.schedule import split_norms, sum_convs, upsample
-from aitc.schedule.check import check_plan
-from aitc.schedule.plan import Port
+from aitc.kernels.hopper.conv_patch_sm90 import ConvPatchSm90
+from aitc.kernels.hopper.product_sm90 import ProductSm90
+from aitc.schedule.choose.select import choosing
+from aitc.schedule.plan.check import check_plan
+from aitc.schedule.plan.plan import Port
+from aitc.schedule.rewrite import split_norms, sum_convs, upsample
 from aitc.schedule.schedule import schedule_with
-from aitc.schedule.select import choosing
 from aitc.verify.inputs import random_inputs
 
 from .every_kernel import F16, Model

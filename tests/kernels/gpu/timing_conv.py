@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aitc.kernels import sm90
-from aitc.kernels.product_sm90 import product_configs
+from aitc.kernels.hopper import sm90
+from aitc.kernels.hopper.product_sm90 import product_configs
 from aitc.targets.target import find_target
 
 from .conv_sm90_cases import conv, patch, stem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aitc.kernels.group_norm_sm90 import GroupNormProblem, GroupNormSm90
+from aitc.kernels.rows.group_norm_sm90 import GroupNormProblem, GroupNormSm90
 from aitc.targets.target import find_target
 
 from .group_norm_cases import group_norm

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aitc.kernels import sm90
-from aitc.kernels.chain_sm90 import ChainProblem, ChainSm90
-from aitc.kernels.product_sm90 import product_configs
+from aitc.kernels.hopper import sm90
+from aitc.kernels.hopper.chain_sm90 import ChainProblem, ChainSm90
+from aitc.kernels.hopper.product_sm90 import product_configs
 from aitc.targets.target import find_target
 
 from . import attention_sm90_cases, chain_sm90_cases, gemm_sm90_cases, grouped_sm90_cases

@@ -14,7 +14,7 @@ from aitc.emit.project import architectures, emit
 from aitc.errors import Loc
 from aitc.ir import dim as dims
 from aitc.ir.dtype import BF16, F32
-from aitc.schedule.plan import Buffer, DimArg, KernelSource, Launch, Plan, PointerArg, Port, Space, TensorMapArg
+from aitc.schedule.plan.plan import Buffer, DimArg, KernelSource, Launch, Plan, PointerArg, Port, Space, TensorMapArg
 from aitc.targets.target import find_target
 
 

@@ -13,7 +13,7 @@ from aitc.ir.dtype import F32
 from aitc.ir.graph import Graph
 from aitc.ir.index import flatten, source_index, target_index, unflatten
 from aitc.ir.types import TensorType
-from aitc.kernels.kernel import coordinate, dim_of
+from aitc.kernels.core.kernel import coordinate, dim_of
 from aitc.registry import load
 
 load("aitc.ops")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aitc.kernels.gemm_simt import accumulator_bytes, simt_tiles
-from aitc.kernels.tiles import SIMT_TILES
+from aitc.kernels.matmul.gemm_simt import accumulator_bytes, simt_tiles
+from aitc.kernels.matmul.tiles import SIMT_TILES
 from aitc.targets.target import Target, all_targets, find_target
 
 

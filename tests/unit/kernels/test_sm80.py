@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aitc.ir.dim import Dim, symbol
-from aitc.kernels.gemm_sm80 import GemmSm80
-from aitc.kernels.matmul import MatMulProblem
+from aitc.kernels.matmul.gemm_sm80 import GemmSm80
+from aitc.kernels.matmul.matmul import MatMulProblem
 from aitc.targets.target import find_target
 
 A100 = find_target("a100")

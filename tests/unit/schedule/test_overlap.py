@@ -12,7 +12,7 @@ from aitc.ir.types import TensorType
 from aitc.passes import stages
 from aitc.passes.base import Context
 from aitc.pipeline import choose_targets
-from aitc.schedule.plan import Plan
+from aitc.schedule.plan.plan import Plan
 from aitc.schedule.schedule import PlanOptions, schedule
 
 

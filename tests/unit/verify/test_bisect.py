@@ -20,7 +20,7 @@ from aitc.ir.op import OPS
 from aitc.passes.base import Context
 from aitc.passes.stages import layout
 from aitc.pipeline import Options, Result, compile
-from aitc.schedule.plan import Plan, PointerArg
+from aitc.schedule.plan.plan import Plan, PointerArg
 from aitc.schedule.schedule import PlanOptions, schedule
 from aitc.targets.target import find_target
 from aitc.verify.bisect import Steps, first_difference

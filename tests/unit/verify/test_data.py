@@ -13,7 +13,7 @@ import pytest
 from aitc.errors import AitcError, Exit
 from aitc.ir import dtype as dt
 from aitc.ir.dim import symbol
-from aitc.schedule.plan import DimSource, Port
+from aitc.schedule.plan.plan import DimSource, Port
 from aitc.verify.data import Given, asked_sizes, read_given
 
 N = symbol("n", 1)

@@ -9,8 +9,8 @@ from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
 from aitc.ir.dim import Symbol, evaluate
 from aitc.ir.parse import parse_dim
-from aitc.schedule.dims import consistent, fit, typical
-from aitc.schedule.plan import DimSource, Port, Require
+from aitc.schedule.plan.dims import consistent, fit, typical
+from aitc.schedule.plan.plan import DimSource, Port, Require
 from aitc.verify.inputs import dim_choices, other_choices, random_array, random_inputs
 
 

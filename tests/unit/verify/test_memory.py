@@ -25,7 +25,7 @@ SCRIPT = """
 import numpy as np, onnx, onnx.helper as oh
 import aitc.verify.reference as reference
 from aitc.verify.run import Subject, verify
-from aitc.schedule.plan import Port
+from aitc.schedule.plan.plan import Port
 from aitc.ir.dtype import F32
 from pathlib import Path
 reference.available_bytes = lambda: 16 << 20

@@ -8,7 +8,7 @@ import onnx
 import onnx.helper as oh
 
 from aitc.ir.dtype import F32
-from aitc.schedule.plan import Port
+from aitc.schedule.plan.plan import Port
 from aitc.verify.run import Subject, verify
 
 
