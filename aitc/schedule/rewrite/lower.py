@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from aitc.ir.builder import Builder
-from aitc.ir.dtype import BOOL
+from aitc.ir.dtype import BOOL, F32
 from aitc.ir.graph import Graph, Node, Value
 from aitc.kernels.core.functor import StorageOf
 from aitc.kernels.core.group import make_group
@@ -50,6 +50,8 @@ def attention(b: Builder, node: Node) -> Value:
     if a.softcap:
         bounded = b.op("Tanh", b.op("Mul", scores, b.like(1.0 / a.softcap, scores)))
         scores = b.op("Mul", bounded, b.like(a.softcap, scores))
+    if mask is not None and mask.type.dtype not in (BOOL, scores.type.dtype):  # a mask of wide scores: softmax is as wide
+        scores, mask = (x if x.type.dtype is F32 else b.op("Cast", x, to=F32) for x in (scores, mask))
     least = b.like(-np.inf, scores)
     if mask is not None:
         scores = b.op("Where", mask, scores, least) if mask.type.dtype is BOOL else b.op("Add", scores, mask)
@@ -58,7 +60,10 @@ def attention(b: Builder, node: Node) -> Value:
         row = b.op("Reshape", b.op("Range", start=columns - rows, step=1, size=rows), shape=(rows, 1))
         column = b.op("Range", start=0, step=1, size=columns)
         scores = b.op("Where", b.op("LessOrEqual", column, row), scores, least)
-    return b.op("MatMul", b.op("Softmax", scores, axis=3), v)
+    weights = b.op("Softmax", scores, axis=3)
+    if weights.type.dtype is not v.type.dtype:
+        weights = b.op("Cast", weights, to=v.type.dtype)
+    return b.op("MatMul", weights, v)
 
 
 def _repeated(b: Builder, x: Value, q: Value) -> Value:
