@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from aitc.ir import dim as dm
@@ -166,8 +167,18 @@ def tensor_type(s: Scanner, symbols: Symbols | None) -> TensorType:
     return TensorType(dt.BY_NAME[name], shape, order)
 
 
+RECORDS: dict[str, type] = {}
+
+
+def record(cls: type) -> type:
+    """Decorates a frozen dataclass whose instances are values of attributes: ``#Activation("Tanh", 0.0, 0.0)`` in text."""
+    if not is_dataclass(cls) or RECORDS.setdefault(cls.__name__, cls) is not cls or cls.__name__ in dt.BY_NAME:
+        raise ValueError(f"{cls.__name__} is no dataclass, or another of this name is a record")
+    return cls
+
+
 def format_value(x: Any) -> str:
-    """An attribute's value: None, bool, int, float, str, Dim, DType (``#f32``), bytes or tuples of them."""
+    """An attribute's value: None, bool, int, float, complex, str, Dim, DType (``#f32``), bytes, a ``record`` or tuples of them."""
     if x is None or isinstance(x, bool):
         return {None: "none", True: "true", False: "false"}[x]
     if isinstance(x, int):
@@ -182,6 +193,10 @@ def format_value(x: Any) -> str:
         return f"#{x.name}"
     if isinstance(x, bytes):
         return f'#bytes "{x.hex()}"'
+    if isinstance(x, complex):
+        return f"#complex({format_value(x.real)}, {format_value(x.imag)})"
+    if RECORDS.get(type(x).__name__) is type(x):
+        return f"#{type(x).__name__}({', '.join(format_value(getattr(x, f.name)) for f in fields(x))})"
     if isinstance(x, tuple):
         return "(" + ", ".join(map(format_value, x)) + ("," if len(x) == 1 else "") + ")"
     raise TypeError(f"an attribute of type {type(x).__name__} has no text form")
@@ -199,7 +214,13 @@ def value(s: Scanner, symbols: Symbols | None) -> Any:
         name = s.take("name")
         if name in ("inf", "nan"):
             return sign * float(name)
-        return bytes.fromhex(s.string()) if name == "bytes" else dt.BY_NAME[name]
+        if name == "bytes":
+            return bytes.fromhex(s.string())
+        if s.accept("("):
+            return _record(s, symbols, name)
+        if name not in dt.BY_NAME:
+            raise s.error(f"no value is written as #{name}")
+        return dt.BY_NAME[name]
     if s.token == "(":
         return _parenthesised(s, symbols)
     number = re.compile(r"-?(\d+\.\d*([eE][+-]?\d+)?|\d+[eE][+-]?\d+)").match(s.text, s.start)
@@ -211,6 +232,18 @@ def value(s: Scanner, symbols: Symbols | None) -> Any:
 
 
 _WORDS = {"none": None, "true": True, "false": False}
+
+
+def _record(s: Scanner, symbols: Symbols | None, name: str) -> Any:
+    """What stands behind ``#Name(``."""
+    made = complex if name == "complex" else RECORDS.get(name)
+    given = s.listed(lambda: value(s, symbols), ")")
+    if made is None:
+        raise s.error(f"no record is called {name!r}")
+    try:
+        return made(*given)
+    except TypeError as e:
+        raise s.error(f"#{name}: {e}") from e
 
 
 def _parenthesised(s: Scanner, symbols: Symbols | None) -> Any:

@@ -27,7 +27,7 @@ from aitc.ir import dim as dm
 from aitc.ir.dtype import STRING
 from aitc.ir.graph import Graph, Node, Value
 from aitc.ir.op import OPS
-from aitc.ir.parse import ParseError, Scanner, Symbols, format_value
+from aitc.ir.parse import RECORDS, ParseError, Scanner, Symbols, format_value
 from aitc.ir.types import TensorType
 
 Constants = MutableMapping[str, np.ndarray]
@@ -66,6 +66,9 @@ def symbols_of(graph: Graph) -> dict[str, dm.Symbol]:
             for e in x:
                 if not isinstance(e, (int, str)):
                     see(e)
+        elif RECORDS.get(type(x).__name__) is type(x):
+            for f in fields(x):
+                see(getattr(x, f.name))
 
     for g in walk(graph):
         for v in (*g.inputs, *g.outputs):

@@ -20,6 +20,7 @@ from aitc.ir.dim import Dim
 from aitc.ir.dtype import I32
 from aitc.ir.graph import Value
 from aitc.ir.op import OPS, Kind, Op
+from aitc.ir.parse import record
 from aitc.ir.types import TensorType
 from aitc.ops import declare
 from aitc.ops.attribute import Activations, Count, Direction, Finite, Finites
@@ -44,8 +45,11 @@ ACTIVATIONS: dict[str, tuple[Callable[[np.ndarray, float, float], np.ndarray], f
 }
 
 
+@record
 @dataclass(frozen=True, slots=True)
 class Activation:
+    """With the parameters that ACTIVATIONS names alpha and beta."""
+
     name: str
     alpha: float
     beta: float

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
 import numpy as np
+import onnx.parser
 import pytest
 
 from aitc.errors import Loc
+from aitc.importer.onnx import import_model
 from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
 from aitc.ir.builder import Builder
 from aitc.ir.graph import Graph
-from aitc.ir.parse import ParseError, parse_dim
+from aitc.ir.op import OPS
+from aitc.ir.parse import ParseError, Scanner, format_value, parse_dim
+from aitc.ir.parse import value as parse_value
 from aitc.ir.text import from_text, to_text
 from aitc.ir.types import TensorType
 from aitc.ir.verify import verify
@@ -137,3 +146,72 @@ def test_dims_print_and_parse(text: str) -> None:
     assert parse_dim(str(d)) == d
     values = {"a": 13, "b": 5}
     assert dm.evaluate(d, values) == eval(text, {"min": min, "max": max}, values) or text.startswith("-(")
+
+
+N, M = dm.symbol("N", 1, 32), dm.symbol("M", 0, 9)
+SAMPLES: dict[Any, list[Any]] = {
+    bool: [False, True],
+    int: [0, -3, 2**40],
+    float: [0.0, -0.25, 1e-05, 1e30, float("inf"), float("-inf")],
+    str: ["", 'a "word" (odd)\n'],
+    bytes: [b"", b"\x00\xff"],
+    dt.DType: [dt.F32, dt.BOOL, dt.U4, dt.BF16],
+    dm.Dim: [4, N, dm.floordiv(N + 1, 2), dm.add(dm.mul(N, -1), M)],
+    Any: [1, True, -0.5, 1.5 - 2j, dt.F16, "text", None, N],
+    type(None): [None],
+}
+
+
+def samples(annotation: Any) -> list[Any]:
+    """Values of an annotated type; a KeyError says that this test knows none."""
+    if annotation in SAMPLES:
+        return SAMPLES[annotation]
+    if get_origin(annotation) is tuple:
+        item, *rest = get_args(annotation)
+        one = samples(item)
+        return [(), *((x,) for x in one), tuple(one)] if rest == [...] else [tuple(samples(a)[0] for a in get_args(annotation))]
+    if get_origin(annotation) in (Union, UnionType):
+        return [x for a in get_args(annotation) for x in samples(a)]
+    if is_dataclass(annotation):  # a record
+        hints = get_type_hints(annotation)
+        of_fields = [samples(hints[f.name]) for f in fields(annotation)]
+        return [annotation(*(s[i % len(s)] for s in of_fields)) for i in range(3)]
+    raise KeyError(annotation)
+
+
+def test_every_attribute_of_every_op_has_a_text_form() -> None:
+    """Whatever value of its type each attribute has, its text reads back as the same."""
+    symbols = {s.name: s for d in (N, M) for s in dm.symbols(d)}
+    tried = 0
+    for op in OPS:
+        hints = get_type_hints(op.attrs)
+        for f in fields(op.attrs):
+            for x in samples(hints[f.name]):
+                text = format_value(x)
+                scanner = Scanner(text)
+                back = parse_value(scanner, symbols)
+                assert (scanner.kind, type(back), back) == ("end", type(x), x), f"{op.name}.{f.name}: {text}"
+                tried += 1
+    assert tried > 500
+
+
+def test_what_is_no_record_is_an_error() -> None:
+    wrong = {"#Nothing(1)": "no record is called 'Nothing'", "#nothing": "no value is written as #nothing", "#Activation(1)": "#Activation:"}
+    for text, message in wrong.items():
+        with pytest.raises(ParseError, match=re.escape(message)):
+            parse_value(Scanner(text), {})
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_recurrent_nodes_read_back(op: str) -> None:
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    names = {"LSTM": '["HardSigmoid", "Elu", "ScaledTanh"]', "GRU": '["Affine", "Softsign"]', "RNN": '["LeakyRelu"]'}[op]
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[T, B, 3] x, float[1, {4 * gates}, 3] w, float[1, {4 * gates}, 4] r, int32[B] n) => (float[S, D, E, H] y) {{
+            y = {op} <hidden_size = 4, direction = "reverse", activations = {names}, clip = 2.5> (x, w, r, , n)
+        }}""")
+    graph = import_model(model).graph
+    back = again(graph)
+    (before,), (after,) = ([n for n in g.nodes if n.op.name == op] for g in (graph, back))
+    assert before.attrs == after.attrs and before.attrs.activations
