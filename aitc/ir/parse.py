@@ -167,7 +167,7 @@ def tensor_type(s: Scanner, symbols: Symbols | None) -> TensorType:
     return TensorType(dt.BY_NAME[name], shape, order)
 
 
-RECORDS: dict[str, type] = {}
+RECORDS: dict[str, Any] = {}  # dataclasses
 
 
 def record(cls: type) -> type:

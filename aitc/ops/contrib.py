@@ -1,39 +1,31 @@
-"""Operators of com.microsoft that exported files carry: fused norms, activations, products and quantized arithmetic."""
+"""Operators of com.microsoft that exported files carry: fused norms, activations and products."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
-from aitc.ir import dim as d
-from aitc.ir.dtype import F32, I32, U4, U8, DType
+from aitc.ir.dtype import I32, U4, U8, DType
 from aitc.ir.graph import Value
 from aitc.ops import declare
-from aitc.ops.attend import attend, join_heads, padding_mask, split_heads
 from aitc.ops.attribute import (
-    Activations,
     AutoPad,
-    Count,
     Counts,
-    Direction,
     Finite,
-    Finites,
     FusedActivation,
     Positive,
     Positives,
 )
 from aitc.ops.contract import convolution, gemm_of, matmul
-from aitc.ops.declare import Scope, Unsupported, add_importer, cast, known, normalize_axis, onnx_op, transpose
+from aitc.ops.declare import Scope, Unsupported, add_importer, cast, known, onnx_op, transpose
 from aitc.ops.elementwise import gelu
 from aitc.ops.normalize import layer_normalization, rms_normalization
-from aitc.ops.quantize import dequantize, dequantize_linear, integer_matmul, quantize, quantize_linear
+from aitc.ops.quantize import dequantize
 
 MS = "com.microsoft"
 
 add_importer("Gelu", gelu, MS)
-add_importer("QuantizeLinear", quantize_linear, MS)
-add_importer("DequantizeLinear", dequantize_linear, MS)
 
 
 # --- norms ------------------------------------------------------------------------------------------------------------
@@ -223,179 +215,10 @@ def matmul_nbits(
     return y if bias is None else b.op("Add", y, bias)
 
 
-# --- quantized arithmetic ---------------------------------------------------------------------------------------------
-
-
-def _scalar(b: Scope, v: Value) -> Value:
-    return declare.reshape(b, v, ()) if v.type.elems == 1 else v
-
-
-def _qlinear_binary(op: str) -> Any:
-    def importer(
-        b: Scope, x: Value, x_scale: Value, x_zero: Value | None, y: Value, y_scale: Value, y_zero: Value | None,
-        z_scale: Value, z_zero: Value | None = None,
-    ) -> Value:  # fmt: skip
-        z = b.op(op, dequantize(b, x, x_scale, x_zero), dequantize(b, y, y_scale, y_zero))
-        return quantize(b, z, z_scale, z_zero, x.type.dtype)
-
-    return importer
-
-
-def _qlinear_unary(op: str) -> Any:
-    def importer(
-        b: Scope, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value, y_zero: Value | None = None
-    ) -> Value:
-        return quantize(b, b.op(op, dequantize(b, x, x_scale, x_zero)), y_scale, y_zero, x.type.dtype)
-
-    return importer
-
-
-add_importer("QLinearAdd", _qlinear_binary("Add"), MS)
-add_importer("QLinearMul", _qlinear_binary("Mul"), MS)
-add_importer("QLinearSigmoid", _qlinear_unary("Sigmoid"), MS)
-
-
-@onnx_op("QLinearLeakyRelu", domain=MS)
-def qlinear_leaky_relu(
-    b: Scope,
-    x: Value,
-    x_scale: Value,
-    x_zero: Value | None,
-    y_scale: Value,
-    y_zero: Value | None = None,
-    *,
-    alpha: float = 0.01,
-) -> Value:
-    y = b.op("LeakyRelu", dequantize(b, x, x_scale, x_zero), alpha=alpha)
-    return quantize(b, y, y_scale, y_zero, x.type.dtype)
-
-
-@onnx_op("QLinearSoftmax", domain=MS)
-def qlinear_softmax(
-    b: Scope,
-    x: Value,
-    x_scale: Value,
-    x_zero: Value | None,
-    y_scale: Value,
-    y_zero: Value | None = None,
-    *,
-    axis: int = -1,
-    opset: int,
-) -> Value:
-    if opset < 13:
-        raise Unsupported("QLinearSoftmax of before opset 13")
-    y = b.op("Softmax", dequantize(b, x, x_scale, x_zero), axis=normalize_axis(axis, x.type.rank), log=False)
-    return quantize(b, y, y_scale, y_zero, x.type.dtype)
-
-
-@onnx_op("QLinearConcat", domain=MS)
-def qlinear_concat(b: Scope, y_scale: Value, y_zero: Value, *inputs: Value, axis: int) -> Value:
-    triples = [inputs[i : i + 3] for i in range(0, len(inputs), 3)]
-    parts = [dequantize(b, x, scale, zero) for x, scale, zero in triples]
-    return quantize(
-        b, b.op("Concat", *parts, axis=normalize_axis(axis, parts[0].type.rank)), y_scale, y_zero, y_zero.type.dtype
-    )
-
-
-@onnx_op("QLinearGlobalAveragePool", domain=MS)
-def qlinear_global_average_pool(
-    b: Scope, x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *, channels_last: int = 0
-) -> Value:
-    axes = tuple(range(1, x.type.rank - 1)) if channels_last else tuple(range(2, x.type.rank))
-    y = b.op("Reduce", dequantize(b, x, x_scale, x_zero), function="mean", axes=axes, keepdims=True)
-    return quantize(b, y, y_scale, y_zero, x.type.dtype)
-
-
-@onnx_op("QGemm", domain=MS)
-def qgemm(
-    b: Scope, x: Value, x_scale: Value, x_zero: Value, y: Value, y_scale: Value, y_zero: Value, c: Value | None = None,
-    z_scale: Value | None = None, z_zero: Value | None = None, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
-) -> Value:  # fmt: skip
-    """c is int32 in the scale alpha * x_scale * y_scale; without an output scale the result is float."""
-    x = transpose(b, x, (1, 0)) if transA else x
-    y = transpose(b, y, (1, 0)) if transB else y
-    total = integer_matmul(b, x, y, x_zero, y_zero)
-    if c is not None:
-        total = b.op("Add", total, c)
-    factor = b.op("Mul", _scalar(b, x_scale), _scalar(b, y_scale))
-    if alpha != 1:
-        factor = b.op("Mul", factor, b.like(alpha, factor))
-    real = b.op("Mul", b.op("Cast", total, to=F32), factor)
-    if z_scale is None:
-        return real
-    return quantize(b, real, z_scale, z_zero, x.type.dtype if z_zero is None else z_zero.type.dtype)
-
-
-@onnx_op("MatMulIntegerToFloat", domain=MS)
-def matmul_integer_to_float(
-    b: Scope,
-    x: Value,
-    y: Value,
-    x_scale: Value,
-    y_scale: Value,
-    x_zero: Value | None = None,
-    y_zero: Value | None = None,
-    bias: Value | None = None,
-) -> Value:
-    total = b.op("Cast", integer_matmul(b, x, y, x_zero, y_zero), to=F32)
-    z = b.op("Mul", total, b.op("Mul", _scalar(b, x_scale), _scalar(b, y_scale)))
-    return z if bias is None else b.op("Add", z, bias)
-
-
-def dynamically_quantized(b: Scope, x: Value) -> tuple[Value, Value, Value]:
-    """uint8 values, scale and zero point, as DynamicQuantizeLinear gives them."""
-    from aitc.ops.quantize import dynamic_quantize_linear
-
-    y, scale, zero = dynamic_quantize_linear(b, x)
-    return y, scale, zero
-
-
-@onnx_op("DynamicQuantizeMatMul", domain=MS)
-def dynamic_quantize_matmul(
-    b: Scope, x: Value, y: Value, y_scale: Value, y_zero: Value | None = None, bias: Value | None = None
-) -> Value:
-    codes, scale, zero = dynamically_quantized(b, x)
-    return matmul_integer_to_float(b, codes, y, scale, y_scale, zero, y_zero, bias)
-
-
-@onnx_op("QAttention", domain=MS)
-def qattention(
-    b: Scope, x: Value, weights: Value, bias: Value, x_scale: Value, w_scale: Value, mask_index: Value | None = None,
-    x_zero: Value | None = None, w_zero: Value | None = None, past: Value | None = None, *, num_heads: int,
-    do_rotary: int = 0, mask_filter_value: Finite = -10000.0, past_present_share_buffer: int = 0, scale: float = 0.0,
-    unidirectional: int = 0,
-) -> tuple[Value | None, ...]:  # fmt: skip
-    if do_rotary or past_present_share_buffer or past is not None:
-        raise Unsupported("do_rotary, past and past_present_share_buffer")
-    joined = matmul_integer_to_float(b, x, weights, x_scale, w_scale, x_zero, w_zero, bias)
-    size = d.floordiv(weights.shape[1], 3)
-    q, k, v = (split_heads(b, declare.slice_axis(b, joined, 2, d.mul(size, i), size), num_heads) for i in range(3))
-    allowed = padding_mask(b, mask_index, q.shape[0], q.shape[2], k.shape[2])
-    return join_heads(b, attend(b, q, k, v, allowed, scale, bool(unidirectional))), None
-
-
-@onnx_op("DynamicQuantizeLSTM", domain=MS)
-def dynamic_quantize_lstm(
-    b: Scope, x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None,
-    c0: Value | None, p: Value | None, w_scale: Value, w_zero: Value, r_scale: Value, r_zero: Value, *,
-    activations: Activations | None = None, activation_alpha: Finites = (),
-    activation_beta: Finites = (), clip: Finite = 0.0, direction: Direction = "forward", hidden_size: Count = 0,
-    input_forget: int = 0,
-) -> tuple[Value, ...]:  # fmt: skip
-    """An LSTM whose weights [D, I, 4 H] and [D, H, 4 H] are 8 bit. onnxruntime also rounds the input and the
-    state to 8 bits at every step; here they stay float, which is closer to the model that was quantized."""
-    from aitc.ops.recurrent import lstm
-
-    def weights(v: Value, scale: Value, zero: Value) -> Value:
-        directions = v.shape[0]
-
-        def shaped(u: Value) -> Value:  # one for each direction, or one for each column too
-            return declare.reshape(b, u, (directions, 1, d.floordiv(u.type.elems, directions)))
-
-        return transpose(b, b.op("DequantizeLinear", v, shaped(scale), shaped(zero), to=F32), (0, 2, 1))
-
-    return lstm(
-        b, x, weights(w, w_scale, w_zero), weights(r, r_scale, r_zero), bias, lengths, h0, c0, p, activations=activations,
-        activation_alpha=activation_alpha, activation_beta=activation_beta, clip=clip, direction=direction,
-        hidden_size=hidden_size, input_forget=input_forget,
-    )  # fmt: skip
+@onnx_op("CDist", domain=MS)
+def pairwise_distance(b: Scope, x: Value, y: Value, *, metric: Literal["sqeuclidean", "euclidean"] = "sqeuclidean") -> Value:
+    """Between the rows of x [M, N] and of y [K, N], from their differences: near ones keep their digits."""
+    if x.type.rank != 2 or y.type.rank != 2:
+        raise ValueError(f"matrices needed, got {x.type} and {y.type}")
+    apart = b.op("Sub", declare.unsqueeze(b, x, (1,)), declare.unsqueeze(b, y, (0,)))
+    return b.op("Reduce", apart, function="sumsquare" if metric == "sqeuclidean" else "l2", axes=(2,), keepdims=False)

@@ -213,6 +213,7 @@ def gather_elements(b: Scope, x: Value, indices: Value, *, axis: int = 0) -> Val
     return b.op("GatherElements", x, indices, axis=normalize_axis(axis, x.type.rank))
 
 
+@onnx_op("GatherND", domain="com.microsoft")
 @onnx_op("GatherND")
 def gather_nd(b: Scope, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     return b.op("GatherND", x, indices, batch_dims=batch_dims)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -191,6 +191,14 @@ def _pads_of_all(b: Scope, x: Value, pads: Value, axes: Value) -> Value:
     return b.op("Concat", runtime.spread(b, begin, axes, zeros), runtime.spread(b, end, axes, zeros), axis=0)
 
 
+@onnx_op("Pad", domain="com.microsoft")
+def pad_ms(
+    b: Scope, x: Value, pads: Value, value: Value | None = None, *, mode: Literal["constant", "reflect", "edge"] = "constant"
+) -> Value:
+    """``pads`` may be a row [1, 2 rank]."""
+    return pad_(b, x, declare.reshape(b, pads, (pads.type.elems,)), value, mode=mode)
+
+
 @onnx_op("Pad", since=2)
 def pad_attribute(b: Scope, x: Value, *, pads: Pads, mode: PadMode = "constant", value: float = 0.0) -> Value:
     return pad(b, x, pads, mode, b.like(value, x))
@@ -232,6 +240,7 @@ def reverse_sequence(b: Scope, x: Value, lengths: Value, *, batch_axis: int = 1,
     return b.op("ReverseSequence", x, lengths, batch_axis=batch_axis, time_axis=time_axis)
 
 
+@onnx_op("Trilu", domain="com.microsoft")
 @onnx_op("Trilu")
 def trilu(b: Scope, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     """Where(column - row >= k, x, 0), or <= for the lower triangle."""
