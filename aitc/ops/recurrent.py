@@ -97,7 +97,7 @@ def _run(
     step: Callable[[int, np.ndarray, Any], Any],
 ) -> tuple[np.ndarray, ...]:
     """Runs ``step(direction, x of a step, states) -> states`` over time; a sequence that has ended keeps its
-    state and gives 0."""
+    state and gives 0. One without steps has no last state: it is 0, as in ONNX Runtime (ONNX leaves it open)."""
     directions, steps, batch, _ = x.shape
     hidden = states[0].shape[-1]
     y = np.zeros((steps, directions, batch, hidden), x.dtype)
@@ -115,8 +115,9 @@ def _run(
             after = step(direction, rows, now)
             now = [np.where(alive[:, None], n, o) for n, o in zip(after, now)]
             y[at[alive], direction, alive] = now[0][alive]
+        never = np.full(batch, steps == 0) if lengths is None else np.asarray(lengths) <= 0
         for s, n in zip(last, now):
-            s[direction] = n
+            s[direction] = np.where(never[:, None], 0, n)
     return (y, *last)
 
 

@@ -14,7 +14,7 @@
 //   Out      y(t, d, b, u, value), h(d, b, u, value), c(d, b, u, value)
 //
 // Work items: directions * batch. GPU: that many blocks; smem_bytes = (states + 2 + gates) * hidden * sizeof(float). A sequence that has ended
-// keeps its state and gives 0.
+// keeps its state and gives 0; of one without steps the last state is 0, too, as in ONNX Runtime (ONNX says nothing of it).
 #pragma once
 #include "aitc/generic/element.h"
 
@@ -93,8 +93,8 @@ AITC_FN void lstm(const Shape& shape, const X& x, const R& r, const State& state
     }
     each_unit(H, [&](int64_t u) {
       for (int64_t t = length; t < shape.steps; ++t) out.y(t, d, b, u, 0.0f);
-      out.h(d, b, u, h[u]);
-      out.c(d, b, u, c[u]);
+      out.h(d, b, u, length > 0 ? h[u] : 0.0f);
+      out.c(d, b, u, length > 0 ? c[u] : 0.0f);
     });
   });
 }
@@ -126,7 +126,7 @@ AITC_FN void gru(const Shape& shape, const X& x, const R& r, const State& state,
     }
     each_unit(H, [&](int64_t u) {
       for (int64_t t = length; t < shape.steps; ++t) out.y(t, d, b, u, 0.0f);
-      out.h(d, b, u, h[u]);
+      out.h(d, b, u, length > 0 ? h[u] : 0.0f);
     });
   });
 }
@@ -149,7 +149,7 @@ AITC_FN void rnn(const Shape& shape, const X& x, const R& r, const State& state,
     }
     each_unit(H, [&](int64_t u) {
       for (int64_t t = length; t < shape.steps; ++t) out.y(t, d, b, u, 0.0f);
-      out.h(d, b, u, h[u]);
+      out.h(d, b, u, length > 0 ? h[u] : 0.0f);
     });
   });
 }
