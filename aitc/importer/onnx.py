@@ -7,6 +7,7 @@ its function. All problems are collected and raised at once.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ import onnx
 
 from aitc import registry
 from aitc.errors import AitcError, Diagnostic
-from aitc.importer import check, dims, limits
+from aitc.importer import check, dims, empty, limits
 from aitc.importer.dims import Binding
 from aitc.importer.external import check_external
 from aitc.importer.walk import Environment, Walker, is_too_large
@@ -57,11 +58,24 @@ def import_model(
     folder: Path | None = None,
 ) -> Imported:
     """Imports a model. ``dims`` binds dim names to sizes or (low, high) ranges, ``input_shapes`` the shapes of
-    inputs. ``folder``: where the external data of a ModelProto lie. Raises AitcError."""
+    inputs. ``folder``: where the external data of a ModelProto lie. Dims are at least 1, or 0 where the graph bears that
+    (``empty``). Raises AitcError."""
     registry.load("aitc.ops")
     model, name, beside = check.read(source)
     folder = beside or folder
-    return _ModelImporter(model, name, folder, dict(dims or {}), dict(input_shapes or {})).run()
+
+    def importer(may_be_empty: frozenset[str] = frozenset()) -> _ModelImporter:
+        return _ModelImporter(model, name, folder, dict(dims or {}), dict(input_shapes or {}), may_be_empty)
+
+    first = importer()
+    found = first.run()
+    names = empty.bearable(found.graph, first.unbound)
+    if names:
+        with contextlib.suppress(AitcError):
+            again = importer(frozenset(names)).run()
+            if not empty.unbearable(again.graph, names):
+                return again
+    return found
 
 
 class _ModelImporter:
@@ -72,6 +86,7 @@ class _ModelImporter:
         folder: Path | None,
         bindings: dict[str, Binding],
         shapes: dict[str, Sequence[Union[int, str]]],
+        may_be_empty: frozenset[str] = frozenset(),
     ):
         self.model = model
         self.name = name
@@ -81,6 +96,8 @@ class _ModelImporter:
         self.problems: list[Diagnostic] = []
         self.symbols: dict[str, Dim] = {}
         self.taken: set[str] = set()  # names of symbols
+        self.may_be_empty = may_be_empty  # such of them
+        self.unbound: set[str] = set()  # those whose bounds nobody gives
         self.named = {d.dim_param for i in model.graph.input for d in i.type.tensor_type.shape.dim}
         self.declared: set[str] = set()  # names of dims of the inputs
         self.binding: list[str] = []  # names whose expressions are being read
@@ -253,6 +270,9 @@ class _ModelImporter:
             while spelled in self.taken or (spelled != name and spelled in self.named):
                 spelled += "_"
             self.taken.add(spelled)
+            if binding is None:
+                self.unbound.add(spelled)
+                binding = (0, None) if spelled in self.may_be_empty else None
             self.symbols[name] = dims.make_symbol(spelled, binding)
         return self.symbols[name]
 

@@ -170,4 +170,22 @@ def _ranks() -> list[Case]:
     ]
 
 
-CASES = [*_branches(), *_loops(), *_sizes_alone(), *_late(), *_ranks()]
+def _empty() -> list[Case]:
+    """Caches that are empty at the first step, without anyone saying that they may be."""
+    cached = """(float[b,2,s,4] q, float[b,2,past,4] pk, float[b,2,past,4] pv, int64[b,total] mask) => (float[b,2,s,4] y, float[b,2,t,4] k, int64[p] at)
+        <int64[2] ax = {1, 2}, float one = {1}, float big = {-10000}, int64 zero = {0}, int64 step = {1}, int64 two = {2}> {
+        k = Concat<axis = 2>(pk, q) v = Concat<axis = 2>(pv, q) kt = Transpose<perm = [0, 1, 3, 2]>(k) s0 = MatMul(q, kt)
+        f = Cast<to = 1>(mask) i = Sub(one, f) m = Mul(i, big) m4 = Unsqueeze(m, ax) s1 = Add(s0, m4) w = Softmax<axis = -1>(s1)
+        y = MatMul(w, v) sizes = Shape(pk) n = Gather(sizes, two) at = Range(zero, n, step) }"""
+    chosen = """(float[n,3] x, float[m,3] c, bool flag) => (float[k,3] y) { a = Relu(x)
+        y = If(flag) <then_branch = t () => (float[k,3] u) { u = Concat<axis = 0>(a, c) },
+            else_branch = e () => (float[k2,3] z) { z = Concat<axis = 0>(c, c, a) }> }"""
+    steps = [
+        {"q": normal(2, 2, s, 4), "pk": normal(2, 2, p, 4, seed=1), "pv": normal(2, 2, p, 4, seed=2), "mask": np.ones((2, p + s), np.int64)}
+        for p, s in ((0, 3), (3, 1), (0, 1))
+    ]
+    rows = [{"x": normal(n, 3), "c": normal(m, 3, seed=1), "flag": np.array(f)} for n, m in ((0, 2), (2, 0), (0, 0), (1, 2)) for f in (True, False)]
+    return [case("an_empty_past", cached, *steps), case("empty_parts_in_branches", chosen, *rows)]
+
+
+CASES = [*_branches(), *_loops(), *_sizes_alone(), *_late(), *_ranks(), *_empty()]
