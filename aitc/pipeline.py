@@ -47,7 +47,7 @@ from aitc.targets.machine import can_run, default_target
 from aitc.targets.target import Target, find_target
 from aitc.verify.bisect import Steps, first_difference
 from aitc.verify.child import TIMEOUT_S, ChildFailed, apart
-from aitc.verify.compare import depth, roundoff, tolerance
+from aitc.verify.compare import asked_tolerance, depth, roundoff
 from aitc.verify.data import Given, read_given
 from aitc.verify.inputs import Arrays, random_inputs
 from aitc.verify.ranges import measured_ranges
@@ -80,6 +80,8 @@ class Options:
     jobs: int = 0  # 0: processors, bounded by memory
     verify: str = "auto"  # auto, require, skip
     verify_timeout: float = TIMEOUT_S  # seconds for each step of a verification
+    rtol: float | None = None  # |binary - reference| <= atol + rtol * |reference|, instead of aitc's own tolerance
+    atol: float | None = None
     bisect: bool = False
     seed: int = 0
     stop_after: str = "verify"
@@ -118,6 +120,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
     """
     file = "model.onnx" if isinstance(model, bytes) else file_name(Path(model))
     targets = choose_targets(options.targets)
+    asked = asked_tolerance(options.rtol, options.atol)
     context = Context(targets[0], options.precision, options.keep_fp32)
     result = Result(given_name(options.name) if options.name else library_name(Path(file).stem), targets, context)
     stages = Stages(STAGES, options.stop_after, options.dump, progress or Silent())
@@ -148,6 +151,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
         built = run("build", lambda: build_plan(plan, sources, folder, options, stages.progress), describe.build_said)
         result.resources = built.resources
         subject = subject_of_plan(plan, folder, roundoff(graph, options.precision), depth(graph))
+        subject = replace(subject, limit_s=options.verify_timeout, asked=asked)
         checked = run("verify", lambda: _verify(subject, model, result, options, facts, given), describe.verification_said)
         result.verification = checked
         result.report = report_of(plan, stages.seconds, checked, subject, context, built, digest(model))
@@ -234,7 +238,7 @@ def _verify(
     if options.verify == "skip":
         return Verification("not run", "not asked for")
     if options.emulate or can_run(result.targets):
-        answer = verify(replace(subject, limit_s=options.verify_timeout), model, options.seed, given)
+        answer = verify(subject, model, options.seed, given)
     else:
         answer = Verification(
             "not run",
@@ -250,11 +254,10 @@ def _verify(
         )
     if options.bisect and answer.status == "failed":
         steps = _steps(model, options, result, facts)
-        feeds = random_inputs(subject.inputs, answer.dims, answer.seed, answer.attempt)
+        feeds = random_inputs(subject.inputs, answer.dims, answer.seed, answer.attempt, answer.manner)
         feeds |= next((g.inputs for g in given if g.where == answer.where), {})
-        limit = tolerance(subject.roundoff, subject.depth)
         try:
-            found = apart(lambda: first_difference(steps, model, feeds, limit), "the search for the first difference")
+            found = apart(lambda: first_difference(steps, model, feeds, subject.tolerance), "the search for the first difference")
         except ChildFailed as failed:
             found = str(failed)
         answer = replace(answer, first_difference=found)

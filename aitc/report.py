@@ -110,7 +110,7 @@ def verification_json(v: Verification | None) -> dict[str, Any]:
     """The verification as JSON; NaNs and infinities as text, since JSON has none."""
     if v is None:
         return {"status": "not run", "reason": "not asked for"}
-    return {k: _plain(x) for k, x in asdict(v).items() if x not in ("", ())}
+    return {k: _plain(x) for k, x in asdict(v).items() if x not in ("", (), None)}
 
 
 def _plain(x: Any) -> Any:

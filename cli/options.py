@@ -197,6 +197,16 @@ timeout_flag = click.option(
     help="How long a run of the reference, or of the binary beside it, may take.",
 )
 
+tolerance_flags = _apply(
+    click.option(
+        "--rtol",
+        type=float,
+        metavar="NUMBER",
+        help="Tolerance of your own: |binary - reference| <= atol + rtol*|reference|. Default: by types and depth.",
+    ),
+    click.option("--atol", type=float, metavar="NUMBER", help="Its absolute part; the part that is not given is 0."),
+)
+
 dump_flag = click.option("--dump", type=click.Path(path_type=Path), help="Write every stage's text into this folder.")
 jobs_flag = click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once. Default: processors, bounded by memory."

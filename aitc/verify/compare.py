@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.ir import dtype as dt
 from aitc.ir.dim import hint
 from aitc.ir.dtype import DType
@@ -29,10 +30,13 @@ class Tolerance:
 
     The second bound is what a mistake in a few channels trips over, since rounding errors are far below their maximum
     on average.
+
+    Where a user asks for a tolerance (``absolute``), it alone holds: an element may be off by ``absolute + relative · |reference|``.
     """
 
     relative: float
     why: str
+    absolute: float | None = None
 
     @property
     def cosine(self) -> float:
@@ -46,6 +50,15 @@ def tolerance(roundoff: float, depth: int, factor: float = 1.0) -> Tolerance:
     layers = sqrt(max(depth, 1))
     relative = factor * layers * (4 * roundoff + 64 * min(roundoff, ROUNDOFF["f32"]))
     return Tolerance(min(relative, 0.25), f"unit roundoff {roundoff:.1e}, depth {depth}")
+
+
+def asked_tolerance(rtol: float | None, atol: float | None) -> Tolerance | None:
+    """What --rtol and --atol ask for; the one that is not given is 0, and without both there is None. Raises AitcError (USAGE)."""
+    given = [(flag, value) for flag, value in (("--rtol", rtol), ("--atol", atol)) if value is not None]
+    bad = [Diagnostic("C02", f"{flag} {value:g}: it is a finite number of at least 0") for flag, value in given if not (isfinite(value) and value >= 0)]
+    if bad:
+        raise AitcError(bad, Exit.USAGE)
+    return Tolerance(rtol or 0.0, "asked for", atol or 0.0) if given else None
 
 
 def roundoff(graph: Graph, precision: str = "model") -> float:
@@ -107,7 +120,8 @@ def compare(
 
     ``spread`` (same shape) is by how much each element of the reference itself moves when the model's numbers are
     moved by one rounding; an element may be off by 8 times that besides. NaNs and infinities must be at the same
-    places. Integers and bools are exact but for their spread. ``floor``: the absolute error that is no mistake (``smallest``
+    places. Integers and bools are exact but for their spread; integers are held to a tolerance that a user asks for, too, and it
+    counts neither spread nor floor. ``floor``: the absolute error that is no mistake (``smallest``
     unless given).
     """
     got, want = np.asarray(got), np.asarray(want)
@@ -120,21 +134,25 @@ def compare(
         bad = got != want
         return _worst(replace(report, ok=not bad.any(), wrong=int(bad.sum())), bad.astype(float), got, want)
     if not (dtype.is_float or dtype.kind == "complex"):
-        return _exact(report, got, want, spread)
+        return _exact(report, got, want, spread, limit)
     return _close(report, dtype, got, want, limit, spread, smallest(dtype) if floor is None else floor)
 
 
-def _exact(report: OutputReport, got: np.ndarray, want: np.ndarray, spread: np.ndarray | None) -> OutputReport:
+def _exact(report: OutputReport, got: np.ndarray, want: np.ndarray, spread: np.ndarray | None, limit: Tolerance) -> OutputReport:
     off = np.abs(got.astype(np.float64) - want.astype(np.float64))
     off = np.where(got != want, np.maximum(off, 1), 0)
     # a quantised value may move as far as the reference does; how far an index moves says nothing
     steps = 1 if np.issubdtype(want.dtype, np.integer) and want.dtype.itemsize == 1 else 2
     bad = off > (0 if spread is None else steps * spread)
+    if limit.absolute is not None:
+        bad = off > (0 if want.dtype == np.bool_ else limit.absolute + limit.relative * np.abs(want.astype(np.float64)))
     different = int(np.count_nonzero(off))
     note = (
         ""
         if bad.any() or not different
         else f"{different} of {off.size} differ where the reference is not certain either"
+        if limit.absolute is None
+        else f"{different} of {off.size} differ within the tolerance asked for"
     )
     result = replace(report, ok=not bad.any(), wrong=int(bad.sum()), max_abs=float(off.max()), allowed=0.0, note=note)
     return _worst(result, np.where(bad, off, 0), got, want)
@@ -156,10 +174,15 @@ def _close(
         spread = None if spread is None else np.repeat(spread[..., None], 2, -1)
     finite = np.isfinite(g) & np.isfinite(w)
     same = (g == w) | (np.isnan(g) & np.isnan(w))
-    same |= _overflowed(dtype, g, w, limit.relative)
+    if limit.absolute is None:
+        same |= _overflowed(dtype, g, w, limit.relative)
     off = np.where(same, 0.0, np.where(finite, np.abs(np.where(finite, g, 0) - np.where(finite, w, 0)), np.inf))
     size = np.where(np.isfinite(w), np.abs(w), 0.0)
+    if dtype.kind == "complex" and limit.absolute is not None:  # a user thinks of numbers, not of their parts
+        off, size = (np.repeat(np.hypot(a[..., :1], a[..., 1:]), 2, -1) for a in (off, size))
     rms = _typical(size)
+    if limit.absolute is not None:
+        floor, spread = 0.0, None
     if floor and rms == 0 and 0 < off.max() <= ROUNDOFF.get(dtype.name, _EIGHT_BITS):
         # No size to be relative to: a sigmoid or softmax that saturated, and one runtime rounds the last 1e-9 away.
         return replace(
@@ -167,7 +190,7 @@ def _close(
             max_abs=float(off.max()),
             note="the reference is zero throughout; this is less than one rounding of 1",
         )
-    bound = limit.relative * (size + rms) + floor
+    bound = limit.relative * (size + rms) + floor if limit.absolute is None else limit.relative * size + limit.absolute
     if spread is not None:
         bound = bound + 8 * spread
     bad = ~((off <= bound) & np.isfinite(off))
@@ -176,9 +199,10 @@ def _close(
     slack = 0.0 if spread is None else 8 * float(np.sqrt(np.mean(spread**2)))
     cosine = _cosine(g[finite], w[finite])
     notes = []
-    if not bad.any() and rms_off > limit.relative / 2 * rms + slack + floor:
+    strict = limit.absolute is None  # ours bounds the whole, too
+    if strict and not bad.any() and rms_off > limit.relative / 2 * rms + slack + floor:
         notes.append(f"root mean square of the error {rms_off / (rms or 1):.2e} is above {limit.relative / 2:.2e}")
-    if not bad.any() and not slack and cosine < limit.cosine and rms_off > floor:
+    if strict and not bad.any() and not slack and cosine < limit.cosine and rms_off > floor:
         notes.append(f"cosine {cosine:.9f} is below {limit.cosine:.9f}")
     ok = not bad.any() and not notes
     mean = spread is not None and ok and bool((off > bound - 8 * spread).any())

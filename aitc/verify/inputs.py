@@ -72,14 +72,22 @@ def _another(size: int, d: DimSource) -> int:
 ATTEMPTS = 4  # kinds of values for integers that no use is known of, see ``random_inputs``
 
 
-def random_inputs(inputs: Sequence[Port], dims: Mapping[str, int], seed: int = 0, attempt: int = 0) -> Arrays:
+MANNERS = ("", "non-negative", "large", "small")  # ranges of values, see ``random_inputs``
+_TIMES = {"large": 100.0, "small": 0.01}
+
+
+def random_inputs(inputs: Sequence[Port], dims: Mapping[str, int], seed: int = 0, attempt: int = 0, manner: str = "") -> Arrays:
     """Arrays for all inputs by name. The same seed, names and dims give the same arrays everywhere, whatever the other
-    inputs are. ``attempt`` counts kinds of values for integers of unknown use: a few small ones, 0 or 1, ones, zeros."""
-    return {p.name: random_array(p, tuple(dm.evaluate(d, dims) for d in p.shape), seed, dims, attempt) for p in inputs}
+    inputs are. ``attempt`` counts kinds of values for integers of unknown use: a few small ones, 0 or 1, ones, zeros.
+
+    ``manner`` is one of MANNERS, for models that give the same for all usual values: floats without a sign, a hundred times as large
+    or as small, images up to 255; where they are large, ids are spread over their range, lengths are as long as may be.
+    """
+    return {p.name: random_array(p, tuple(dm.evaluate(d, dims) for d in p.shape), seed, dims, attempt, manner) for p in inputs}
 
 
 def random_array(
-    port: Port, shape: tuple[int, ...], seed: int, dims: Mapping[str, int] | None = None, attempt: int = 0
+    port: Port, shape: tuple[int, ...], seed: int, dims: Mapping[str, int] | None = None, attempt: int = 0, manner: str = ""
 ) -> np.ndarray:
     """One input. Floats are normal, images in 0..1 with the smoothness of photographs, ids and lengths in range, masks start with
     ones. ``dims``: the sizes of the symbols in ``port.use``."""
@@ -90,6 +98,8 @@ def random_array(
         first, most = (0, -1) if use == "ids" else (1, 0)
         bound = _limit(limit, dims) if limit else 3
         bound = 1 if use == "count" and attempt else bound
+        if manner == "large" and use != "count":
+            return _widest(use, bound if limit else 1000, shape).astype(dtype.numpy)
         values = np.asarray(rng.integers(first, max(first + 1, bound + most + 1), shape))
         if use == "length" and values.size:
             values.reshape(-1)[0] = max(1, bound)  # padding up to what the longest needs
@@ -102,13 +112,25 @@ def random_array(
         low, high = _RANGES.get(dtype.name, ((0, 8), (0, 2), (1, 2), (0, 1))[attempt % ATTEMPTS])
         if use == "image":
             return np.asarray(255 * _image(shape, rng)).astype(dtype.numpy)
+        if manner == "large" and dtype.name not in _RANGES:
+            high = 1000
         return rng.integers(low, high, shape).astype(dtype.numpy)
+    times = _TIMES.get(manner, 1.0)
     if dtype.kind == "complex":
-        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype.numpy)
+        return (times * (rng.standard_normal(shape) + 1j * rng.standard_normal(shape))).astype(dtype.numpy)
     if dtype.kind == "string":
         return rng.choice(np.array(["a", "bc", "déf", ""], dtype=object), shape)
-    values = _floats(use, shape, rng)
-    return np.asarray(values, dtype=np.float32).astype(dtype.numpy)
+    floats = _floats(use, shape, rng) * (255 if use == "image" and manner == "large" else times)
+    if manner == "non-negative":
+        floats = np.abs(floats)
+    return np.asarray(floats, dtype=np.float32).astype(dtype.numpy)
+
+
+def _widest(use: str, bound: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Lengths as long as may be; ids from the first to the last."""
+    if use == "length":
+        return np.full(shape, max(1, bound))
+    return np.linspace(0, max(0, bound - 1), int(np.prod(shape))).round().astype(np.int64).reshape(shape)
 
 
 def _limit(text: str, dims: Mapping[str, int] | None) -> int:

@@ -16,11 +16,12 @@ import numpy as np
 
 from aitc.build.scratch import scratch
 from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.schedule.plan.dims import consistent, fit
 from aitc.schedule.plan.plan import DimSource, Port, Require
 from aitc.verify.child import TIMEOUT_S, ChildFailed, Crashed, TooLong, apart, begin
-from aitc.verify.compare import OutputReport, tolerance
+from aitc.verify.compare import OutputReport, Tolerance, tolerance
 from aitc.verify.data import Given
-from aitc.verify.inputs import ATTEMPTS, Arrays, dim_choices, other_choices, random_inputs
+from aitc.verify.inputs import ATTEMPTS, MANNERS, Arrays, dim_choices, other_choices, random_inputs
 from aitc.verify.judge import Evidence, judge
 from aitc.verify.reference import NoReference, Reference, avoid_onnxruntime
 from aitc.verify.vacuous import vacuous
@@ -46,6 +47,12 @@ class Subject:
     requires: tuple[Require, ...] = ()  # what has to be true of the dims
     sizes: Mapping[str, int] = field(default_factory=dict)  # of dims (by C name) that a user wants verified
     limit_s: float = TIMEOUT_S  # for each step of a verification: a run of the reference, a run of the binary
+    asked: Tolerance | None = None  # what a user wants instead of ours
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """How far an output may be from its reference."""
+        return self.asked or tolerance(self.roundoff, self.depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +65,13 @@ class Verification:
     seed: int = 0
     dims: dict[str, int] = field(default_factory=dict)  # of the worst run, whose seed is ``seed``
     attempt: int = 0  # the kind of values for integers of unknown use, see random_inputs
+    manner: str = ""  # the range of values, see there
     where: str = ""  # the given inputs, if there are any
     runs: int = 0
     roundoff: float = 0.0
     depth: int = 0
+    rtol: float | None = None  # the tolerance that a user asked for
+    atol: float | None = None
     outputs: tuple[OutputReport, ...] = ()
     seconds: float = 0.0
     first_difference: str = ""  # from --bisect
@@ -89,6 +99,8 @@ class Verification:
         bad = [o.name for o in self.outputs if not o.ok]
         judged = [f"; {o.name}: {o.note}" for o in self.outputs if o.ok and o.fault]
         said = f"{self.status}: {text}" + (f"; wrong: {', '.join(bad)}" if bad else "") + "".join(judged)
+        if self.rtol is not None:
+            said += f"; tolerance asked for: rtol {self.rtol:g}, atol {self.atol:g}"
         if self.vacuous:
             which = ", ".join(f"{n} is {why}" for n, why in self.vacuous.items())
             said += f"; WARNING: on made-up inputs this says little: {which} in the reference"
@@ -139,18 +151,18 @@ def _not_run(subject: Subject, seed: int, reason: str) -> Verification:
 
 def _verify(subject: Subject, model: str | Path | bytes, seed: int, given: Sequence[Given]) -> Verification:
     start = time.perf_counter()
-    limit = tolerance(subject.roundoff, subject.depth)
+    limit = subject.tolerance
     try:
         reference = Reference(model)
         if subject.outputs and reference.random.issuperset(p.name for p in subject.outputs):
             return _not_run(subject, seed, "every output depends on numbers that the model draws at random")
         trials = [t for g in given or [Given({})] for t in _trials(subject, reference, seed, g)]
         hollow = _hollow(subject, reference, trials)
-        for more in range(1, SEEDS) if subject.inputs and not given else ():
+        for more, (manner, dims) in enumerate(_others(subject, trials[0].dims), 1) if subject.inputs and not given else ():
             if not hollow:
                 break
             with contextlib.suppress(NoReference):
-                other = _trial(subject, reference, seed + 100 * more, trials[0].dims, trials[0].attempt, Given({}))
+                other = _trial(subject, reference, seed + 100 * more, dims, trials[0].attempt, Given({}), manner)
                 fewer = _hollow(subject, reference, [*trials, other])
                 if fewer != hollow:
                     trials, hollow = [*trials, other], fewer
@@ -161,6 +173,8 @@ def _verify(subject: Subject, model: str | Path | bytes, seed: int, given: Seque
     done = Verification(
         "passed", "", trials[0].oracle, seed, roundoff=subject.roundoff, depth=subject.depth, runs=len(trials)
     )
+    if subject.asked is not None:
+        done = replace(done, rtol=subject.asked.relative, atol=subject.asked.absolute)
     for trial in trials:
         begin("the binary")
         got = run_binary(subject, trial.arrays)
@@ -168,7 +182,7 @@ def _verify(subject: Subject, model: str | Path | bytes, seed: int, given: Seque
         evidence = Evidence(reference, trial.arrays, trial.want, subject.roundoff, trial.own)
         reports = judge({p.name: p.dtype for p in subject.outputs}, evidence, got, limit)
         if not done.outputs or _badness(reports) > _badness(done.outputs):
-            done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims, attempt=trial.attempt, where=trial.where)
+            done = replace(done, outputs=reports, seed=trial.seed, dims=trial.dims, attempt=trial.attempt, manner=trial.manner, where=trial.where)
     wrong = [o for o in done.outputs if not o.ok]
     return replace(
         done,
@@ -179,7 +193,13 @@ def _verify(subject: Subject, model: str | Path | bytes, seed: int, given: Seque
     )
 
 
-SEEDS = 4  # tried for outputs that say something
+def _others(subject: Subject, dims: dict[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
+    """Manners of values and sizes that are tried, each from another seed, for outputs that say something."""
+    yield from ((manner, dims) for manner in MANNERS)
+    longer = {d.name: fit(dims[d.name] * (1 if d.axis == 0 else 4), d) for d in subject.dims} | dict(subject.sizes)
+    sizes = consistent(longer, subject.dims, subject.requires, subject.sizes)
+    if sizes is not None and sizes != dims:
+        yield "", sizes
 
 
 def _hollow(subject: Subject, reference: Reference, trials: Sequence[Trial]) -> dict[str, str]:
@@ -195,6 +215,7 @@ class Trial:
     arrays: Arrays
     want: dict[str, Any]
     attempt: int = 0  # of ``random_inputs``
+    manner: str = ""
     oracle: str = ""
     where: str = ""  # of the given inputs among ``arrays``
     own: dict[str, Any] | None = None  # what the reference answers, where ``want`` is given by a user
@@ -240,19 +261,19 @@ def _choices(subject: Subject, given: Given, fixed: Mapping[str, int]) -> Iterat
         yield from ((attempt, s) for attempt in range(1, ATTEMPTS) for s in sizes[:2])
 
 
-def _trial(subject: Subject, reference: Reference, seed: int, dims: dict[str, int], attempt: int, given: Given) -> Trial:
+def _trial(subject: Subject, reference: Reference, seed: int, dims: dict[str, int], attempt: int, given: Given, manner: str = "") -> Trial:
     """One trial. Outputs that are all given are believed without a reference."""
     free = [p for p in subject.inputs if p.name not in given.inputs]
-    arrays = {**random_inputs(free, dims, seed, attempt), **given.inputs}
+    arrays = {**random_inputs(free, dims, seed, attempt, manner), **given.inputs}
     if not free and {p.name for p in subject.outputs} <= given.expected.keys():
         own: dict[str, Any] = {}  # what misses them is measured by how far the reference moves
         with contextlib.suppress(NoReference):
             begin(REFERENCE)
             own = reference.run(arrays)
-        return Trial(seed, dims, arrays, dict(given.expected), attempt, f"{given.where}'s outputs", given.where, own)
+        return Trial(seed, dims, arrays, dict(given.expected), attempt, manner, f"{given.where}'s outputs", given.where, own)
     begin(REFERENCE)
     want = reference.run(arrays)
-    return Trial(seed, dims, arrays, want, attempt, reference.oracle, given.where)
+    return Trial(seed, dims, arrays, want, attempt, manner, reference.oracle, given.where)
 
 
 def run_binary(subject: Subject, arrays: Arrays) -> dict[str, np.ndarray]:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
 @flags.data_flag
 @flags.timeout_flag
+@flags.tolerance_flags
 @click.option("--bisect", is_flag=True, help="On a mismatch name the first ONNX node whose value differs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs for verification.")
 @click.option("--dry-run", is_flag=True, help="Say what would be built, and write nothing: --stop-after emit.")

@@ -30,6 +30,7 @@ from .compile import mismatch
 @flags.data_flag
 @click.option("--device", type=int, help="Number of the GPU. Default: AITC_DEVICE, else 0.")
 @flags.timeout_flag
+@flags.tolerance_flags
 @flags.json_flag
 @flags.talk
 def command(
@@ -43,6 +44,8 @@ def command(
     data: Path | None,
     device: int | None,
     verify_timeout: float,
+    rtol: float | None,
+    atol: float | None,
     as_json: bool,
     verbose: bool,
     quiet: bool,
@@ -50,14 +53,16 @@ def command(
     """Compare the binary in OUTPUT (the -o of compile) with what onnxruntime computes for MODEL, on fresh random
     inputs, or on those of --input and --data."""
     from aitc.report import find_report, subject_of, verification_json
+    from aitc.verify.compare import asked_tolerance
     from aitc.verify.data import asked_sizes, read_given
     from aitc.verify.reference import load_oracle
     from aitc.verify.run import verify
 
+    asked = asked_tolerance(rtol, atol)
     _, report = find_report(output, name)
     subject = subject_of(output, report, Settings.read().device_index if device is None else device)
     sizes, rules = asked_sizes(dims, subject.dims)
-    subject = replace(subject, limit_s=verify_timeout, sizes=sizes, requires=(*subject.requires, *rules))
+    subject = replace(subject, limit_s=verify_timeout, asked=asked, sizes=sizes, requires=(*subject.requires, *rules))
     given = read_given(input_files, data, subject.inputs, [p.name for p in subject.outputs], subject.dims)
     load_oracle()
     with interrupt.unwinding():

@@ -116,6 +116,12 @@ def test_data_of_a_user(aitc: Aitc, built: Path, tmp_path: Path) -> None:
     assert done.code == 0 and f"beside {place}'s outputs" in done.out, done.err
     (place / "output_0.pb").write_bytes(nh.from_array(want + 0.1).SerializeToString())
     assert aitc("verify", "small.onnx", "out", "--data", place, cwd=built).code == Exit.VERIFY
+    own = ("verify", "small.onnx", "out", "--data", place, "--atol", "0.11")
+    assert "passed" in (done := aitc(*own, cwd=built)).out and "tolerance asked for: rtol 0, atol 0.11" in done.out
+    run = json.loads(aitc(*own[:-1], "0.09", "--json", cwd=built).out)["runs"][0]
+    assert (run["status"], run["rtol"], run["atol"]) == ("failed", 0.0, 0.09)
+    done = aitc(*own[:-1], "nan", cwd=built)
+    assert done.code == Exit.USAGE and "--atol nan: it is a finite number" in done.err
     np.save(tmp_path / "x.npy", x)
     done = aitc("bench", "out", "--iters", "2", "--input", f"x={tmp_path / 'x.npy'}", "--json", cwd=built)
     assert json.loads(done.out)["inputs"][0]["shape"] == [3, 4], done.err
@@ -366,6 +372,21 @@ def test_require_verify(aitc: Aitc, tmp_path: Path) -> None:
     done = aitc("compile", model, "-t", "cpu", "-o", "p", "--require-verify")
     assert done.code == Exit.VERIFY and "error[V02]" in done.err
     assert not (tmp_path / "p").exists()
+
+
+def test_outputs_that_usual_values_leave_constant(aitc: Aitc, tmp_path: Path) -> None:
+    """Each says something in one range of values only."""
+    text = """<ir_version: 10, opset_import: ["" : 18]> m (float[16] x, float[16] s) => (float[16] large, float[16] small, float[16] positive)
+        <float c = {30}, float t = {0.02}> {
+        d = Sub(x, c) large = Relu(d)
+        g = Abs(s) r = ReduceMax<keepdims=1>(g) l = Less(r, t) f = Cast<to=1>(l) small = Mul(f, s)
+        n = ReduceMin<keepdims=1>(x) q = Relu(n) positive = Mul(q, x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    done = aitc("compile", tmp_path / "m.onnx", "-t", "cpu", "-o", tmp_path / "out", "--rtol", "1e-5", "--atol", "1e-6", "--require-verify")
+    assert done.code == 0 and "WARNING" not in done.out, done.out + done.err
+    report = json.loads(next((tmp_path / "out").glob("*.json")).read_text())
+    assert report["verification"]["vacuous"] == {} and report["verification"]["runs"] == 4
+    assert (report["verification"]["rtol"], report["verification"]["atol"]) == (1e-5, 1e-6)
 
 
 def test_weights_in_a_file(aitc: Aitc, tmp_path: Path) -> None:

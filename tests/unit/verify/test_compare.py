@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aitc.errors import AitcError
 from aitc.ir import dtype as dt
-from aitc.verify.compare import ROUNDOFF, compare, compare_rows, limits, tolerance
+from aitc.verify.compare import ROUNDOFF, asked_tolerance, compare, compare_rows, limits, tolerance
 
 RNG = np.random.default_rng(0)
 LIMIT = tolerance(ROUNDOFF["f32"], 16)
@@ -209,3 +210,43 @@ def test_tails_of_a_sigmoid_are_no_mistakes_and_small_outputs_still_count() -> N
     assert not compare("y", dt.F32, np.full(1000, 5e-7, np.float32), want, LIMIT).ok
     want = np.full(1000, 2e-5, np.float32)  # a softmax over fifty thousand classes
     assert not compare("y", dt.F32, want * np.float32(1.02), want, LIMIT).ok
+
+
+def test_a_tolerance_that_a_user_asks_for_replaces_ours() -> None:
+    want = sample()
+    off = want + np.float32(0.01) * np.sign(want)
+    limit = asked_tolerance(None, 0.0101)
+    assert limit is not None and compare("y", dt.F32, off, want, limit).ok
+    assert not compare("y", dt.F32, off, want, LIMIT).ok
+    strict = asked_tolerance(0.0, 0.0)
+    assert strict is not None and compare("y", dt.F32, want, want, strict).ok
+    near = np.nextafter(want, np.float32(9))
+    assert not compare("y", dt.F32, near, want, strict, np.ones_like(want), 1.0).ok  # neither spread nor floor excuses
+    relative = asked_tolerance(1e-3, None)
+    assert relative is not None and compare("y", dt.F32, want * np.float32(1.0009), want, relative).ok
+    one = want * np.float32(1.0009)
+    one[7] = want[7] * np.float32(1.0012)
+    report = compare("y", dt.F32, one, want, relative)
+    assert report.wrong == 1 and report.where == (7,)
+    assert asked_tolerance(None, None) is None
+
+
+def test_an_asked_tolerance_of_other_types() -> None:
+    one = asked_tolerance(None, 1)
+    assert one is not None
+    steps = np.array([3, 250], np.uint8)
+    assert compare("y", dt.U8, steps + np.uint8(1), steps, one).ok
+    assert not compare("y", dt.U8, steps + np.uint8(2), steps, one).ok
+    assert not compare("y", dt.BOOL, np.array([True]), np.array([False]), one).ok
+    z = np.array([3 + 4j], np.complex64)
+    assert compare("y", dt.C64, z + np.complex64(0.6 + 0.79j), z, one).ok
+    assert not compare("y", dt.C64, z + np.complex64(0.8 + 0.8j), z, one).ok
+    inf = np.array([np.inf], np.float32)
+    assert not compare("y", dt.F32, np.zeros(1, np.float32), inf, one).ok
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+def test_a_tolerance_is_finite_and_not_negative(bad: float) -> None:
+    with pytest.raises(AitcError) as error:
+        asked_tolerance(bad, bad)
+    assert [d.message.split(" ")[0] for d in error.value.diagnostics] == ["--rtol", "--atol"]
