@@ -60,7 +60,7 @@ EMULATED = (
     "tests/models/test_emulated_models.py",
     "tests/conformance/test_gpu.py::test_a_test_of_each_operator_on_the_emulator",
     "tests/conformance/test_gpu.py::test_a_kernel_that_does_not_compile",
-    "tests/conformance/test_cases.py::test_half_precision_on_an_emulated_gpu",
+    "tests/conformance/test_cases.py::test_on_an_emulated_gpu",
 )
 """Tests that run GPU kernels on the CPU."""
 

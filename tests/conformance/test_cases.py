@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from conformance.cases import precision
+from conformance.cases import precision, recurrent
 from conformance.outcomes import outcomes_of, plans_of
 from conformance.suites import FAMILIES, names
 
@@ -22,8 +23,9 @@ def test_family(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_half_precision_on_an_emulated_gpu(tmp_path: Path) -> None:
-    chosen = [f"precision.{name}" for name in precision.EMULATED]
+@pytest.mark.parametrize("family", [precision, recurrent], ids=["precision", "recurrent"])
+def test_on_an_emulated_gpu(family: ModuleType, tmp_path: Path) -> None:
+    chosen = [f"{family.__name__.rsplit('.')[-1]}.{name}" for name in family.EMULATED]
     plans, outcomes = plans_of(chosen, "h200", "cases")
     outcomes |= outcomes_of(plans, "h200", "emulated", tmp_path, "cases")
     assert outcomes == dict.fromkeys(chosen, ("passed", ""))
