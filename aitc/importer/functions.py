@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from aitc.importer.walk import Environment, Walker
 
 
+BUILT_IN = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")  # domains of operators
+
+
+def built_in(node: onnx.NodeProto) -> bool:
+    """Whether a node is of an operator that no local function replaces: those of ONNX and com.microsoft come first, as in ONNX Runtime
+    (ONNX leaves it to who runs the model)."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return domain in BUILT_IN and ((domain, node.op_type) in IMPORTERS or onnx.defs.has(node.op_type, domain))
+
+
 def unknown_operator(
     domain: str, op_type: str, version: int, locs: tuple[Loc, ...], functions: Mapping[tuple[str, str, str], Any]
 ) -> Diagnostic:
@@ -66,7 +76,7 @@ def inline(
     from aitc.importer import attributes
     from aitc.importer.walk import FAILED, Environment
 
-    key = (function.domain, function.name)
+    key = (function.domain, function.name, function.overload)
     if key in outer.calls:
         raise ValueError(f"function {function.domain}.{function.name} calls itself")
     if len(inputs) > len(function.input):

@@ -8,6 +8,7 @@ import onnx
 
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.importer.check import subgraphs
+from aitc.importer.functions import built_in
 from aitc.settings import Settings
 
 DEPTH = 64  # of calls of functions and bodies in each other: each level is some frames of Python
@@ -31,7 +32,7 @@ def check(model: onnx.ModelProto, name: str) -> None:
             count += 1
             parts = [measure(body.node, depth + 1) for _, body in subgraphs(node)]
             key = (node.domain, node.op_type, node.overload)
-            if key in functions and key not in open_:
+            if key in functions and key not in open_ and not built_in(node):
                 if key not in sizes:
                     open_.add(key)
                     sizes[key] = measure(functions[key].node, depth + 1)

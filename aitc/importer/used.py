@@ -10,6 +10,7 @@ from typing import Union
 import onnx
 
 from aitc.importer.check import normalized, read
+from aitc.importer.functions import built_in
 from aitc.importer.order import subgraphs
 
 
@@ -33,7 +34,7 @@ def used_operators(source: Union[str, Path, bytes, onnx.ModelProto]) -> list[Use
     for nodes, opsets in places:
         for node in _all(nodes):
             domain = "" if node.domain == "ai.onnx" else node.domain
-            if (node.domain, node.op_type) not in own:
+            if (node.domain, node.op_type) not in own or built_in(node):
                 label = node.name or next((o for o in node.output if o), "")
                 found.setdefault((domain, node.op_type, opsets.get(domain, 1)), []).append(label)
     return [Used(*key, nodes=tuple(names)) for key, names in sorted(found.items())]

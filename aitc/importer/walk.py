@@ -54,7 +54,7 @@ class Environment:
     values: dict[str, Any] = field(default_factory=dict)
     lazy: dict[str, Lazy] = field(default_factory=dict)  # initializers that nobody has read yet
     attributes: Mapping[str, Any] | None = None  # of the function call that is being inlined
-    calls: tuple[tuple[str, str], ...] = ()  # functions that are being inlined, to find recursion
+    calls: tuple[tuple[str, str, str], ...] = ()  # functions that are being inlined, to find recursion
     results: frozenset[str] = frozenset()  # names that the graph or function gives
     gives: tuple[str, ...] = ()  # the same, in order, where this is what follows in a branch of an If
 
@@ -130,6 +130,9 @@ class Walker:
         )
 
     def _function(self, node: onnx.NodeProto) -> onnx.FunctionProto | None:
+        """The local function that a node calls."""
+        if functions.built_in(node):
+            return None
         return self.functions.get((node.domain, node.op_type, node.overload))
 
     # --- names

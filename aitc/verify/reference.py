@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx.helper
+import onnx.inliner
 import onnx.numpy_helper
 import onnx.reference
 import onnx.shape_inference
@@ -56,9 +57,12 @@ class Reference:
         self._widened = _has_bfloat16(raw)
         self._proto: onnx.ModelProto | None = None
         unsorted = sort(raw)  # onnxruntime sorts the main graph, not bodies; onnx.reference takes nodes as they come
-        if self._widened or outputs or unsorted:
+        mixed = _mixes_opsets(raw)
+        if self._widened or outputs or unsorted or mixed:
             full = onnx.load(str(self._path)) if self._path else raw
             sort(full)
+            if mixed:
+                full = _of_one_opset(full)
             if self._widened:
                 widen(full)
             have = {o.name for o in full.graph.output}
@@ -135,6 +139,20 @@ class Reference:
         results = self._evaluator.run(self.outputs, dict(feeds))
         self.oracle = f"onnx.reference {onnx.__version__}"
         return dict(zip(self.outputs, results))
+
+
+def _mixes_opsets(model: onnx.ModelProto) -> bool:
+    """Whether a local function imports other operators than the model, which both oracles would take for the model's."""
+    versions = {i.domain: i.version for i in model.opset_import}
+    return any(versions.get(i.domain, i.version) != i.version for f in model.functions for i in f.opset_import)
+
+
+def _of_one_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` with its functions written out and converted to its opset, or as it is where onnx cannot do that."""
+    try:
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
+    except Exception:
+        return model
 
 
 _limited: list[int] = []  # the limit of the one arena that all sessions of this process share
