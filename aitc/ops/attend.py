@@ -74,7 +74,7 @@ def attend(
         mask = declare.reshape(b, mask, (*([1] * (4 - mask.type.rank)), *mask.shape))
     if mask is not None and mask.type.dtype is not BOOL:
         mask = cast(b, mask, q.type.dtype)
-    y = b.op(
+    return b.op(
         "Attention",
         q,
         k,
@@ -83,14 +83,8 @@ def attend(
         scale=float(scale),
         causal=causal,
         softcap=float(softcap),
+        zero_rows=mask is not None,
     )
-    if mask is None:
-        return y
-    empty = b.op("IsNaN", y)  # a row that sees no key is 0; one whose mask is no number stays none
-    if mask.type.dtype.is_float:
-        most = b.op("Reduce", mask, function="max", axes=(mask.type.rank - 1,), keepdims=True)
-        empty = b.op("And", empty, b.op("Not", b.op("IsNaN", most)))
-    return b.op("Where", empty, b.like(0, y), y)
 
 
 @onnx_op("Attention")

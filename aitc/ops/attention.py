@@ -18,11 +18,12 @@ from aitc.ops.pointwise import widen
 @dataclass(frozen=True, slots=True)
 class AttentionAttrs:
     """``causal`` aligns at the bottom right: query i sees keys j <= i + T - S. ``softcap`` c > 0 replaces scores s by
-    c tanh(s / c) before the mask."""
+    c tanh(s / c) before the mask. A query that sees no key gives NaN, with ``zero_rows`` 0."""
 
     scale: float
     causal: bool = False
     softcap: Finite = 0.0
+    zero_rows: bool = False
 
 
 def infer_attention(types: Sequence[TensorType | None], a: AttentionAttrs) -> tuple[TensorType, ...]:
@@ -59,6 +60,8 @@ def attention_array(q: np.ndarray, k: np.ndarray, v: np.ndarray, *rest: Any) -> 
         top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
         e = np.exp(scores - np.where(np.isfinite(top), top, 0))
         total = e.sum(axis=-1, keepdims=True)
+        if a.zero_rows:
+            total = np.where(total == 0, 1, total)
         return np.matmul(e / total, vs).astype(q.dtype)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from conformance.cases import precision, recurrent
+from conformance.cases import attention, precision, recurrent
 from conformance.outcomes import outcomes_of, plans_of
 from conformance.suites import FAMILIES, names
 
@@ -23,7 +23,7 @@ def test_family(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [precision, recurrent], ids=["precision", "recurrent"])
+@pytest.mark.parametrize("family", [attention, precision, recurrent], ids=["attention", "precision", "recurrent"])
 def test_on_an_emulated_gpu(family: ModuleType, tmp_path: Path) -> None:
     chosen = [f"{family.__name__.rsplit('.')[-1]}.{name}" for name in family.EMULATED]
     plans, outcomes = plans_of(chosen, "h200", "cases")

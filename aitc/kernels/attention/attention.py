@@ -197,6 +197,8 @@ def shape_struct(form: AttentionForm, parameters: Parameters) -> tuple[tuple[str
     extra = [f"  static constexpr float scale = {form.node.attrs.scale!r}f;"]
     if p.softcap:
         extra.append(f"  static constexpr float softcap = {form.node.attrs.softcap!r}f;")
+    if form.node.attrs.zero_rows:
+        extra.append("  static constexpr bool zero_rows = true;")
     return (*lines[:-1], *extra, lines[-1]), make
 
 

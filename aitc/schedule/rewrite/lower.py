@@ -63,7 +63,11 @@ def attention(b: Builder, node: Node) -> Value:
     weights = b.op("Softmax", scores, axis=3)
     if weights.type.dtype is not v.type.dtype:
         weights = b.op("Cast", weights, to=v.type.dtype)
-    return b.op("MatMul", weights, v)
+    y = b.op("MatMul", weights, v)
+    if not a.zero_rows:
+        return y
+    most = b.op("Reduce", scores, function="max", axes=(3,), keepdims=True)
+    return b.op("Where", b.op("Equal", most, b.like(-np.inf, most)), b.like(0, y), y)
 
 
 def _repeated(b: Builder, x: Value, q: Value) -> Value:

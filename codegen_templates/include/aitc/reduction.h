@@ -125,4 +125,10 @@ struct ArgMin {
   AITC_FN static T first() { return highest<T>(); }
 };
 
+// What a row of an Attention is divided by: its sum of exponentials. A row that sees no key has the sum 0 and is not a number, or 0 where
+// its Shape has `static constexpr bool zero_rows = true`. A sum that is not a number stays so.
+template <class Shape, class = void> struct ZeroRows { static constexpr bool value = false; };
+template <class Shape> struct ZeroRows<Shape, decltype(void(Shape::zero_rows))> { static constexpr bool value = Shape::zero_rows; };
+template <class Shape, class T> AITC_FN T row_divisor(T total) { return ZeroRows<Shape>::value && total == T(0) ? T(1) : total; }
+
 AITC_END

@@ -13,7 +13,7 @@
 //            or NoMask{}
 //   Store    static constexpr int width; operator()<V>(int batch, int head, int64_t row, int64_t d, const float (&acc)[V])
 //
-// A query that sees no key gives NaN, as softmax of -infinity everywhere does.
+// A query that sees no key gives NaN, as softmax of -infinity everywhere does, or 0 (row_divisor in aitc/reduction.h).
 //
 //   #include "aitc/cpu/attention.h"
 //   using namespace aitc;
@@ -220,7 +220,7 @@ void attend(const Shape& shape, const Q& q, const K& k, const V& v, const Mask& 
       }
       for (int64_t i = 0; i < rows; ++i) {
         float* o = out + i * out_stride;
-        const float inverse = 1.0f / sum[i];
+        const float inverse = 1.0f / row_divisor<Shape>(sum[i]);
 #pragma omp simd
         for (int64_t d = 0; d < DP; ++d) o[d] *= inverse;
         store_row<Store::width>(HeadStore<Store>{store, head}, batch, first + i, 0, int(DV), o);

@@ -17,7 +17,7 @@
 //            excludes the key; or NoMask{}
 //   Store    static constexpr int width; operator()<V>(int batch, int head, int64_t row, int64_t d, const float
 //            (&acc)[V])
-// A query that sees no key gives NaN, as softmax of -infinity everywhere does.
+// A query that sees no key gives NaN, as softmax of -infinity everywhere does, or 0 (row_divisor in aitc/reduction.h).
 #pragma once
 #include "aitc/reduction.h"
 #include "aitc/types.h"

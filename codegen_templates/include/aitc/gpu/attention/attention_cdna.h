@@ -173,7 +173,7 @@ AITC_FN void attention_cdna(const Shape& shape, const Q& q, const K& k, const V&
         }
       }
   }
-  const float total = over_groups<M>(sum, [](float a, float b) { return a + b; });
+  const float total = row_divisor<Shape>(over_groups<M>(sum, [](float a, float b) { return a + b; }));
   constexpr int W = min_of(Store::width, 4);
   AITC_UNROLL
   for (int j = 0; j < out_tiles; ++j)

@@ -157,7 +157,7 @@ AITC_FN void attention_simt(const Shape& shape, const Q& q, const K& k, const V&
   grid_dependency_launch();
   AITC_UNROLL
   for (int i = 0; i < TM; ++i) {
-    const Acc total = warp_reduce<across>(sum[i], [](Acc a, Acc b) { return a + b; });
+    const Acc total = row_divisor<Shape>(warp_reduce<across>(sum[i], [](Acc a, Acc b) { return a + b; }));
     const int row = row0 + row_in_block + i;
     AITC_UNROLL
     for (int j = 0; j < TD; ++j)

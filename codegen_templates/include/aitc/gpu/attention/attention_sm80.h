@@ -274,7 +274,7 @@ AITC_FN void attention_sm80(const Shape& shape, const Q& q, const K& k, const V&
     warp_barrier();
     AITC_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const float total = rows.total(i, h);
+      const float total = row_divisor<Shape>(rows.total(i, h));
       const float factor = 1.0f / total;
       AITC_UNROLL
       for (int j = 0; j < out_frags; ++j) {

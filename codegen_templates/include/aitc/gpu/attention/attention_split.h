@@ -57,7 +57,7 @@ AITC_FN float part_weight(float most, float top) { return most == lowest<float>(
 
 // Adds up what the workers found, (Workers,BM,dv+4) in shared memory: of each row the output, its maximum, its sum; then
 // what the blocks of the split did, and stores. `flag`: another word of shared memory. All threads, after a barrier.
-template <int Workers, int Threads, int DV, int dv, int BM, int Splits, class Store>
+template <class Shape, int Workers, int Threads, int DV, int dv, int BM, int Splits, class Store>
 AITC_FN void finish_parts(const SplitPlace<BM, Splits>& place, const Store& store, float* found, int* flag,
                           float* parts, int* tickets) {
   constexpr int W = min_of(Store::width, 4), stride = dv + 4, items = BM * (dv / 4), part_floats = BM * (dv + 4);
@@ -65,6 +65,7 @@ AITC_FN void finish_parts(const SplitPlace<BM, Splits>& place, const Store& stor
   const int thread = thread_index(), lane = lane_index(), warp = warp_index();
   const auto finish = [&](int row, int col, const Vec<float, 4>& x, float total) {
     if (!place.inside(row)) return;
+    total = row_divisor<Shape>(total);
     AITC_UNROLL
     for (int e = 0; e < 4; e += W) {
       float y[W];

@@ -123,7 +123,7 @@ AITC_FN void attention_split_simt(const Shape& shape, const Q& q, const K& k, co
     if (col == 0) row[A::dv] = most[r] == lowest<float>() ? most[r] : most[r] * rest, row[A::dv + 1] = sum[r];
   }
   block_barrier();
-  finish_parts<Tile::workers, Tile::threads, DV, A::dv>(place, store, found, reinterpret_cast<int*>(shared_memory() + A::smem_bytes - 16), parts, tickets);
+  finish_parts<Shape, Tile::workers, Tile::threads, DV, A::dv>(place, store, found, reinterpret_cast<int*>(shared_memory() + A::smem_bytes - 16), parts, tickets);
 }
 
 AITC_END

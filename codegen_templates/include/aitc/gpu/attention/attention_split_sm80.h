@@ -144,8 +144,8 @@ AITC_FN void attention_split_sm80(const Shape& shape, const Q& q, const K& k, co
       if (lane % 4 == 0) row[A::dv] = most == lowest<float>() ? most : most * rest, row[A::dv + 1] = total;
     }
   block_barrier();
-  finish_parts<Tile::warps, Tile::threads, A::DV, A::dv>(place, store, found, reinterpret_cast<int*>(smem_q), parts,
-                                                         tickets);
+  finish_parts<Shape, Tile::warps, Tile::threads, A::DV, A::dv>(place, store, found, reinterpret_cast<int*>(smem_q), parts,
+                                                                tickets);
 }
 
 AITC_END

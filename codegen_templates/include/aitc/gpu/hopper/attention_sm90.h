@@ -13,7 +13,7 @@
 //     Store   as in attention.h, or one that returns results (`using result`, see product_sm90.h): these are stored through map_o
 // threads = 128 * groups + (groups == 1 ? 32 : 128); with steps of 64 columns d = ceil(D / 64), dv = ceil(DV / 64):
 // smem_bytes = 128 * (64 * groups * d + stages * BN * (d + dv)) + groups * 8192 + 16 + 32 * stages. Blocks: the smaller of the tiles and blocks * multiprocessors.
-// A query that sees no key gives NaN.
+// A query that sees no key gives NaN, or 0 (row_divisor in aitc/reduction.h).
 #pragma once
 #include "aitc/gpu/attention/attention.h"
 #include "aitc/gpu/hopper/product_sm90.h"
@@ -74,12 +74,13 @@ struct OnlineSoftmax {
       sum[h] = fmaf(sum[h], factor[h], total[0] + total[1]);
     }
   }
-  AITC_FN void finish(float (&inverse)[2]) const {  // 1 / sum over the row; NaN for a row without keys
+  template <class Shape> AITC_FN void finish(float (&inverse)[2]) const {  // 1 / sum over the row; NaN for a row without keys, or 1 where those are 0
     AITC_UNROLL
     for (int h = 0; h < 2; ++h) {
       float x = sum[h];
       x += shuffle_xor(x, 1);
       x += shuffle_xor(x, 2);
+      x = row_divisor<Shape>(x);
       inverse[h] = x == 0.0f ? bits_float(0x7fc00000u) : 1.0f / x;
     }
   }
@@ -374,7 +375,7 @@ AITC_FN void attention_sm90(const Shape& shape, const CUtensorMap& map_q, const 
       wgmma_fence();
       start_output(before, keep);
       float inverse[2];
-      softmax.finish(inverse);
+      softmax.template finish<Shape>(inverse);
       wgmma_wait<0>(o);
       release(empty_v + 8 * before);
       scale_rows(o, inverse);
