@@ -149,7 +149,7 @@ def nms_array(
                 width = np.minimum(other[:, 3], boxes[n, i, 3]) - np.maximum(other[:, 1], boxes[n, i, 1])
                 both = np.maximum(height, 0) * np.maximum(width, 0)
                 union = area[chosen] + area[i] - both
-                if not np.any(both > iou_limit * union):
+                if not np.any((both > 0) & (both > iou_limit * union)):  # a size below zero makes a union below zero
                     chosen.append(i)
             kept += [(n, c, i) for i in chosen]
     return np.array(kept, dtype=np.int64).reshape(-1, 3)

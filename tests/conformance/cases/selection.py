@@ -165,6 +165,8 @@ def _found() -> list[Case]:
     text = """(float[b,n,4] boxes, float[b,c,n] scores, float least) => (int64[k,3] y)
         <int64 most = {{{most}}}, float overlap = {{0.3}}> {{ y = NonMaxSuppression(boxes, scores, most, overlap, least) }}"""
     runs = [{"boxes": boxes, "scores": scores, "least": np.array(low, np.float32)} for low in (-9, 0.5, 9)]
+    centers = """(float[1,60,4] boxes, float[1,2,60] scores, float least) => (int64[k,3] y) <int64 most = {60}, float overlap = {0.3}> {
+        y = NonMaxSuppression<center_point_box = 1>(boxes, scores, most, overlap, least) }"""
     none = {"boxes": boxes, "scores": scores[:, :0], "least": np.array(0, np.float32)}
     return [
         case("nonzero_of_many", "(int64[70,93] x) => (int64[2,k] y) { y = NonZero(x) }", {"x": many}, {"x": few}, {"x": 0 * few}),
@@ -172,8 +174,16 @@ def _found() -> list[Case]:
              rows, {"x": few}, {"x": many[:1, :1]}, {"x": many[:0]}, dims={"n": (0, 4000)}),
         case("nonzero_of_transposed", "(int64[93,70] x) => (int64[2,k] y) { t = Transpose(x) y = NonZero(t) }", {"x": many.T.copy()}),
         case("nms_of_classes", text.format(most=7), *runs),
+        case("nms_of_sizes_below_zero", centers, *_turned()),
         case("nms_of_no_class", text.format(most=60), runs[0], none, dims={"c": (0, 90)}, expect=_boxes_kept(text.format(most=60))),
     ]  # fmt: skip
+
+
+def _turned() -> list[dict[str, Array]]:
+    """Centres with widths or heights below zero, as a head without an exponential gives them: none, some and all."""
+    boxes, scores = normal(1, 60, 4) * 0.5, normal(1, 2, 60)
+    sizes = np.abs(boxes), boxes, -np.abs(boxes)
+    return [{"boxes": b.astype(np.float32), "scores": scores, "least": np.array(-9, np.float32)} for b in sizes]
 
 
 def _boxes_kept(text: str) -> Expect:

@@ -26,7 +26,7 @@ AITC_FN bool overlaps(const Box& a, const Box& b, float limit) {
   const float height = bottom - top, width = right - left;
   const float both = height > 0 && width > 0 ? height * width : 0.0f;
   const float all = (a.bottom - a.top) * (a.right - a.left) + (b.bottom - b.top) * (b.right - b.left) - both;
-  return both > limit * all;
+  return both > 0 && both > limit * all;  // `all` is below zero where a width or a height is: such boxes overlap nothing
 }
 
 template <bool centers, class I, class At, class Score, class Keep>
