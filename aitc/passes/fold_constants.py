@@ -17,6 +17,7 @@ from aitc.passes.base import Context, graphs, register
 from aitc.passes.quantize_products import formats, may_be_multiplied
 
 SMALL_BYTES = 1 << 16  # results of up to this size are folded whatever their inputs were
+LARGEST_WEIGHT = 1 << 28  # bytes of a weight that is one number: packed, all of it is in memory and in the binary
 _NEVER = frozenset({Kind.SOURCE, Kind.CONTROL, Kind.RECURRENT, Kind.ATTENTION})
 _SMALL_SOURCES = frozenset({"Range", "Fill", "Dims", "EyeLike"})
 
@@ -66,11 +67,11 @@ def _foldable(node: Node) -> bool:
         return False
     if any(not v.type.is_static or v.type.dtype is STRING for v in node.outputs):
         return False
-    if node.op.name == "Fill" and _is_weight(node):
-        return True  # numpy keeps one element of it
     made = sum(_bytes_of(v.shape, v.type.dtype.bytes) for v in node.outputs)
     if made <= SMALL_BYTES:
         return True
+    if node.op.name == "Fill" and made <= LARGEST_WEIGHT and _is_weight(node):
+        return True  # numpy keeps one element of it
     if not node.inputs or node.op.kind is Kind.CONTRACT:
         return False
     read = {id(v): v for v in node.inputs if v is not None}.values()

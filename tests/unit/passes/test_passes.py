@@ -67,6 +67,18 @@ def test_fill_as_a_weight_takes_no_memory() -> None:
     assert node.inputs[1].const.strides == (0, 0)
 
 
+def test_a_huge_fill_is_not_packed() -> None:
+    """Four bytes of a file stand for 3.6 GB: as a weight they would be written out, as a computed value they never are."""
+    graph = from_text("""graph "main" {
+  input %x: f32[3, 30000]
+  %w = Fill() {value = 0.5, shape = (30000, 30000)}
+  %y = MatMul(%x, %w)
+  output "y" = %y
+}""")
+    run_passes(graph, Context(), ["fold_constants"])
+    assert [n.op.name for n in graph.nodes] == ["Fill", "MatMul"]
+
+
 def test_short_weights_are_widened_at_compile_time() -> None:
     graph = Graph("main")
     b = Builder(graph)
