@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,6 +24,28 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+def printable(text: str, keep: str = "\n\t") -> str:
+    """``text`` as a terminal may show it: control and direction characters, which names in a model may hold, are escaped but those
+    to ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(_escaped(c) if c not in keep and unicodedata.category(c) in _UNSEEN else c for c in text)
+
+
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def _escaped(c: str) -> str:
+    return c.encode("unicode_escape").decode("ascii")
+
+
+def near(name: str, known: Iterable[str], what: str) -> str:
+    """The way out for a name that is none of the ``known``: those that resemble it, or all."""
+    known = list(known)
+    alike = difflib.get_close_matches(name, known, 3, 0.6)
+    return f"did you mean {' or '.join(alike)}?" if alike else f"its {what}: {', '.join(known) or 'none'}"
+
+
 @dataclass(frozen=True, slots=True)
 class Loc:
     """Where a node came from: ``model`` file, ``path`` of nested graphs, node ``index``, ``name``, ``op_type``."""
@@ -35,7 +59,7 @@ class Loc:
     def __str__(self) -> str:
         where = f"{self.path}." if self.path not in ("", "main") else ""
         name = f' "{self.name}"' if self.name else ""
-        return f"{self.model}: node #{where}{self.index}{name} ({self.op_type})"
+        return printable(f"{self.model}: node #{where}{self.index}{name} ({self.op_type})", keep="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +82,7 @@ class Diagnostic:
         lines += [f"      {line}" for line in self.detail]
         if self.help:
             lines.append(f"  help: {self.help}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 class AitcError(Exception):

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from aitc import __version__
-from aitc.errors import Diagnostic
+from aitc.errors import Diagnostic, printable
 
 from . import interrupt
 
@@ -31,6 +31,11 @@ def print_diagnostics(diagnostics: tuple[Diagnostic, ...], severity: str = "erro
         print(text, file=sys.stderr)
     if len(diagnostics) > 3:
         print(f"{len(diagnostics)} problems", file=sys.stderr)
+
+
+def tell(text: str, end: str = "\n", flush: bool = False) -> None:
+    """A result on stdout, with names of the model as a terminal may show them. JSON escapes them by itself."""
+    print(printable(text), end=end, flush=flush)
 
 
 def diagnostic_json(d: Diagnostic) -> dict[str, Any]:
@@ -132,6 +137,7 @@ class Display:
         """A line that stays."""
         if self.quiet:
             return
+        text = printable(text)
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
@@ -155,7 +161,7 @@ class Display:
         interrupt.check()
         what = short(what)
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total, what=what[:40])
+            self._bar.update(self._task, completed=done, total=total, what=printable(what[:40], keep=""))
         elif time.monotonic() - self._said > 5 or (self.verbose and done):
             self._said = time.monotonic()
             self.say(f"{self._stage}: {done}/{total} {what}".rstrip())

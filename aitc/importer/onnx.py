@@ -16,7 +16,7 @@ from typing import Any, Union
 import onnx
 
 from aitc import registry
-from aitc.errors import AitcError, Diagnostic
+from aitc.errors import AitcError, Diagnostic, near
 from aitc.importer import check, dims, empty, limits
 from aitc.importer.dims import Binding
 from aitc.importer.external import check_external
@@ -187,8 +187,7 @@ class _ModelImporter:
             elif shape is not None:
                 environment.values[proto.name] = self.graph.add_input(proto.name, TensorType(dtype, shape))
         for name in sorted(set(self.bindings) - set(self.symbols)):
-            known = ", ".join(sorted(self.symbols)) or "none"
-            self._problem("I10", f"--dim {name}: the model has no such dim", f"its dims: {known}")
+            self._problem("I10", f"--dim {name}: the model has no such dim", near(name, sorted(self.symbols), "dims"))
 
     def _bind_spellings(self, inputs: Sequence[onnx.ValueInfoProto]) -> None:
         """Lets --dim name a dim as the model does, or by the identifier that stands for it in generated code."""
@@ -281,8 +280,8 @@ class _ModelImporter:
         names = dims.names(text)
         missing = [n for n in names if n not in self.declared]
         if missing:
-            known = ", ".join(sorted(self.declared - {name})) or "none"
-            self._problem("I10", f"--dim {name}={text}: the model has no dim {', '.join(missing)}", f"its dims: {known}")
+            help_ = near(missing[0], sorted(self.declared - {name}), "dims")
+            self._problem("I10", f"--dim {name}={text}: the model has no dim {', '.join(missing)}", help_)
             return 1
         if name in self.binding or name in names:
             self._problem("I10", f"--dim {name}={text}: {name} is bound to itself")

@@ -11,7 +11,6 @@ import multiprocessing as mp
 import os
 import pickle
 import resource
-import shutil
 import signal
 import tempfile
 import time
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from aitc.build.scratch import scratch
 from aitc.errors import AitcError
 
 T = TypeVar("T")
@@ -77,12 +77,17 @@ def apart(work: Callable[[], T], step: str, limit_s: float = float("inf")) -> T:
     """``work()`` in a child; what it raises is raised here. ``step`` is the first step's name, see ``begin``; ``limit_s`` bounds each.
 
     The child is forked: it starts in milliseconds, and ``work`` may hold anything. It and all that it started are killed when the
-    limit is over or an exception, such as that of Ctrl-C, ends the wait; its temporary files go away with it. Raises ChildFailed.
+    limit is over or an exception, such as that of Ctrl-C, ends the wait; its temporary files go away with it, at the latest with
+    the next one. Raises ChildFailed.
     """
     if _parent:
         return work()  # is in a child already
+    with scratch("child") as folder:
+        return _apart(work, step, limit_s, str(folder))
+
+
+def _apart(work: Callable[[], T], step: str, limit_s: float, folder: str) -> T:
     receive, send = mp.Pipe(duplex=False)
-    folder = tempfile.mkdtemp(prefix="aitc-child-")
     # A signal between the fork and the wait would leave the child alone: it has to wait itself.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -110,7 +115,6 @@ def apart(work: Callable[[], T], step: str, limit_s: float = float("inf")) -> T:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
         receive.close()
         send.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _serve(work: Callable[[], Any], pipe: Connection, folder: str, mask: set[int | signal.Signals]) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.errors import AitcError, Diagnostic, Exit, near
 from aitc.importer import dims as spelling
 from aitc.importer.weights import read_tensor
 from aitc.ir import dim as dm
@@ -73,13 +72,6 @@ def _split(name: str, path: Path, names: Sequence[str]) -> tuple[str, Path]:
     text = f"{name}={path}"
     fitting = max((n for n in names if text.startswith(n + "=")), key=len, default=name)
     return fitting, Path(text[len(fitting) + 1 :])
-
-
-def near(name: str, known: Iterable[str], what: str) -> str:
-    """The way out for a name that is none of the ``known``: those that resemble it, or all."""
-    known = list(known)
-    alike = difflib.get_close_matches(name, known, 3, 0.6)
-    return f"did you mean {' or '.join(alike)}?" if alike else f"its {what}: {', '.join(known) or 'none'}"
 
 
 def _read(path: Path) -> np.ndarray:

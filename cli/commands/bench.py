@@ -17,6 +17,7 @@ from aitc.settings import Settings
 
 from .. import interrupt
 from .. import options as flags
+from ..render import tell
 
 TRACE_KEYS, REPORT_KEYS = {"traceEvents", "aitc"}, {"format", "aitc", "models"}  # an older file that has them may be replaced
 Files = tuple[tuple[str, Path], ...]
@@ -90,15 +91,15 @@ def command(
         return int(Exit.OK)
     for key, value in answer.items():
         if isinstance(value, dict):
-            print(f"{key}: " + ", ".join(f"{k} {v}" for k, v in value.items()))
+            tell(f"{key}: " + ", ".join(f"{k} {v}" for k, v in value.items()))
         elif isinstance(value, list):
-            print(f"{key}:")
+            tell(f"{key}:")
             for row in value:
-                print("  " + (", ".join(f"{k} {v}" for k, v in row.items()) if isinstance(row, dict) else str(row)))
+                tell("  " + (", ".join(f"{k} {v}" for k, v in row.items()) if isinstance(row, dict) else str(row)))
         else:
-            print(f"{key}: {value}")
+            tell(f"{key}: {value}")
     if profile and found is not None:
-        print(profiles.table(found), end="")
+        tell(profiles.table(found), end="")
     return int(Exit.OK)
 
 
@@ -168,11 +169,11 @@ def _report(
         if trace is not None:
             replace_json(trace, chrome_trace(found), TRACE_KEYS)
         if not as_json:
-            print(line(models[-1]), flush=True)
+            tell(line(models[-1]), flush=True)
     content = field_report(models)
     replace_json(file, content, REPORT_KEYS)
     if as_json:
         print(json.dumps({"ok": True, "exit": 0, **content}, indent=2))
     else:
-        print(f"{file}: {len(models)} models; look through it, and attach it to an issue")
+        tell(f"{file}: {len(models)} models; look through it, and attach it to an issue")
     return int(Exit.OK)

@@ -13,7 +13,7 @@ from aitc.settings import Settings
 
 from .. import options as flags
 from ..coverage import operators_of, summary
-from ..render import Display, defect, diagnostic_json, print_diagnostics
+from ..render import Display, defect, diagnostic_json, print_diagnostics, tell
 
 
 @click.command("check", short_help="can this be compiled? all problems at once")
@@ -50,8 +50,8 @@ def command(models: tuple[Path, ...], as_json: bool, verbose: bool, quiet: bool,
             answers.append({"model": str(model), "ok": False, "exit": int(exit_code), "errors": told, "operators": known})
             print_diagnostics(problems)
             if not as_json:
-                print(f"{model}: no, {len(problems)} problem{'s' if len(problems) > 1 else ''}")
-                print("".join(f"{line}\n" for line in summary(known, target)), end="")
+                tell(f"{model}: no, {len(problems)} problem{'s' if len(problems) > 1 else ''}")
+                tell("".join(f"{line}\n" for line in summary(known, target)), end="")
             continue
         assert result.plan is not None
         targets = [t.name for t in result.targets]
@@ -60,8 +60,8 @@ def command(models: tuple[Path, ...], as_json: bool, verbose: bool, quiet: bool,
             {"model": str(model), "ok": True, "exit": 0, "targets": targets, "launches": launches, "operators": known}
         )
         if not as_json:
-            print(f"{model}: yes, {launches} launches on {', '.join(targets)}")
-            print("".join(f"{line}\n" for line in summary(known, targets[0])), end="")
+            tell(f"{model}: yes, {launches} launches on {', '.join(targets)}")
+            tell("".join(f"{line}\n" for line in summary(known, targets[0])), end="")
     if as_json:
         print(json.dumps({"ok": code is Exit.OK, "exit": int(code), "models": answers}, indent=2))
     return int(code)

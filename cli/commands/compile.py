@@ -15,7 +15,7 @@ from aitc.settings import Settings
 from aitc.targets.isa import ISAS
 
 from .. import options as flags
-from ..render import Display, diagnostic_json, print_diagnostics
+from ..render import Display, diagnostic_json, print_diagnostics, tell
 
 if TYPE_CHECKING:
     from aitc.pipeline import Result
@@ -103,7 +103,7 @@ def command(
         told, warned = [diagnostic_json(e) for e in errors], [diagnostic_json(w) for w in warnings]
         print(json.dumps({"ok": not errors, "exit": int(code), "errors": told, "warnings": warned, **summary(result)}, indent=2))
     else:
-        print("\n".join(lines(result, given["emulate"])), flush=True)
+        tell("\n".join(lines(result, given["emulate"])), flush=True)
     print_diagnostics(errors)
     print_diagnostics(warnings, "warning")
     return int(code)

@@ -10,6 +10,7 @@ import click
 from aitc.errors import Exit
 
 from .. import options as flags
+from ..render import tell
 
 Rows = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]  # column names, rows
 
@@ -138,5 +139,5 @@ def command(what: str, as_json: bool) -> int:
         min(max(len(row[i]) for row in [columns, *rows]), WIDEST if i < last else 10**6) for i in range(len(columns))
     ]
     for row in [columns, *rows]:
-        print("  ".join(_cut(cell, w).ljust(w) for cell, w in zip(row, widths)).rstrip())
+        tell("  ".join(_cut(cell, w).ljust(w) for cell, w in zip(row, widths)).rstrip())
     return int(Exit.OK)

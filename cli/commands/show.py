@@ -14,7 +14,7 @@ from aitc.errors import Exit
 from aitc.settings import Settings
 
 from .. import options as flags
-from ..render import Display
+from ..render import Display, tell
 
 if TYPE_CHECKING:
     from aitc.pipeline import Result
@@ -77,7 +77,7 @@ def command(
         print(json.dumps(counts, indent=2))
         return int(Exit.OK)
     if why:
-        sys.stdout.write(fusion_text(result.fusions, _merged(result), result.context.apart))
+        tell(fusion_text(result.fusions, _merged(result), result.context.apart), end="")
         return int(Exit.OK)
     if statistics:
         _print_counts(counts)
@@ -89,16 +89,16 @@ def command(
             raise click.UsageError(f"there is no generated file {wanted!r}; there are {', '.join(result.sources)}")
         for name in names:
             if not wanted:
-                print(f"==> {name} <==")
+                tell(f"==> {name} <==")
             sys.stdout.write(result.sources[name])
     elif stage == "plan":
         assert result.plan is not None
         sys.stdout.write(describe.plan_said(result.plan).texts()["json"])
     elif stage == "schedule":
         assert result.plan is not None
-        sys.stdout.write(describe.launches_text(result.plan, used))
+        tell(describe.launches_text(result.plan, used), end="")
     else:
-        sys.stdout.write(describe.graph_said(result.graph).texts()["txt"])
+        tell(describe.graph_said(result.graph).texts()["txt"], end="")
     return int(Exit.OK)
 
 
@@ -121,11 +121,11 @@ def _fusion(result: Result) -> dict[str, Any]:
 def _print_counts(counts: dict[str, Any], indent: str = "") -> None:
     for key, value in counts.items():
         if isinstance(value, dict):
-            print(f"{indent}{key}:")
+            tell(f"{indent}{key}:")
             _print_counts(value, indent + "  ")
         elif isinstance(value, list):
-            print(f"{indent}{key}:")
+            tell(f"{indent}{key}:")
             for item in value:
-                print(f"{indent}  {item}")
+                tell(f"{indent}  {item}")
         else:
-            print(f"{indent}{key}: {value}")
+            tell(f"{indent}{key}: {value}")

@@ -12,7 +12,7 @@ from aitc.errors import Diagnostic, Exit
 from aitc.settings import Settings
 
 from .. import options as flags
-from ..render import Display, diagnostic_json, print_diagnostics
+from ..render import Display, diagnostic_json, print_diagnostics, tell
 
 if TYPE_CHECKING:
     from aitc.tune import Problem, Tuned
@@ -93,7 +93,7 @@ def command(
         told = [diagnostic_json(e) for e in errors]
         print(json.dumps({"ok": not errors, "exit": int(code), "errors": told, **summary(tuned, promoted)}, indent=2))
     else:
-        print("\n".join(lines(tuned, promoted)))
+        tell("\n".join(lines(tuned, promoted)))
     print_diagnostics(errors)
     return int(code)
 

@@ -13,7 +13,7 @@ from aitc.settings import Settings
 
 from .. import interrupt
 from .. import options as flags
-from ..render import print_diagnostics
+from ..render import print_diagnostics, tell
 from .compile import mismatch
 
 
@@ -78,7 +78,7 @@ def command(
         )
     else:
         for v in answers:
-            print(f"seed {v.seed}: {v}")
+            tell(f"seed {v.seed}: {v}")
     if failed:
         print_diagnostics((mismatch(subject.name, failed[0]),))
     elif absent:

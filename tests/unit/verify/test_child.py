@@ -158,3 +158,23 @@ def test_beside_threads() -> None:
 def test_temporary_files_go_away() -> None:
     folder = apart(lambda: tempfile.mkdtemp(), "work")
     assert not Path(folder).exists()
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = """
+import os, signal, tempfile
+from aitc.verify.child import apart
+def work():
+    tempfile.mkdtemp()
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+apart(work, "work")
+"""
+    own = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=own, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL and list(tmp_path.glob("aitc-child-*"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    deadline = time.monotonic() + 30
+    while list(tmp_path.iterdir()) and time.monotonic() < deadline:  # until the kernel has ended its child, too
+        apart(int, "work")
+    assert not list(tmp_path.iterdir())
