@@ -80,7 +80,7 @@ def open_bodies(walker: "Walker", environment: "Environment", loc: Loc, tail: Ta
         for name, value in zip(names, found):
             if not isinstance(value, Value):
                 raise Unsupported(
-                    "a body of a control operator that gives a sequence or an optional, where its length is not known"
+                    f"{name} of a body is a sequence or an optional, where its length is not known", "make the trip count a constant"
                 )
             result.outputs.append(value)
             result.output_names.append(name)

@@ -14,7 +14,7 @@ from aitc.ir.graph import Value
 from aitc.ops import declare
 from aitc.ops.attribute import Count, Finite, Positive, Window
 from aitc.ops.contract import matmul
-from aitc.ops.declare import Scope, Unsupported, UseBody, cast, onnx_op, transpose
+from aitc.ops.declare import Scope, Unsupported, UseBody, cast, onnx_op, refuse, transpose
 from aitc.ops.sample import size_of
 
 MS = "com.microsoft"
@@ -152,7 +152,7 @@ def padding_mask(b: Scope, mask: Value | None, batch: Dim, queries: Dim, keys: D
         return None
     if mask.type.rank == 1:
         if mask.shape[0] != batch:
-            raise Unsupported(f"a mask of shape {mask.type}: only lengths [B], [B, T] and [B, S, T] are supported")
+            raise Unsupported(f"a mask of shape {mask.type}", "give lengths [B], or 0 and 1 of shape [B, T] or [B, S, T]")
         lengths = declare.reshape(b, cast(b, mask, I64), (batch, 1, 1, 1))
         return b.op("Less", places(b, keys, 4, 3), lengths)
     keep = cast(b, mask, BOOL)
@@ -180,7 +180,7 @@ def multi_head_attention(
         batch, length, heads, _, size = query.shape
         query, key, value = (declare.reshape(b, p, (batch, length, d.mul(heads, size))) for p in parts)
     if key is None:
-        raise Unsupported("MultiHeadAttention without keys")
+        raise Unsupported(f"no key beside a query of {query.type}", "pack query, key and value as [B, S, H, 3, D], or give all three")
     if value is None and key.type.rank == 5:  # packed (B, T, H, 2, D)
         batch, length, heads, _, size = key.shape
         key, value = (
@@ -213,8 +213,9 @@ def attention_ms(
     qkv_hidden_sizes: tuple[int, ...] | None = None, rotary_embedding_dim: int = 0, scale: Finite = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
-    if do_rotary or past_present_share_buffer:
-        raise Unsupported("do_rotary and past_present_share_buffer")
+    refuse(
+        "export with RotaryEmbedding and with a past that grows", do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer
+    )
     third = d.floordiv(weights.shape[1], 3)
     sizes: tuple[Dim, ...] = tuple(qkv_hidden_sizes) if qkv_hidden_sizes else (third, third, third)
     joined = matmul(b, x, weights)
@@ -271,8 +272,7 @@ def rotary_embedding_ms(
     b: Scope, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0,
     is_packed_batching: int = 0, num_heads: Count = 0, rotary_embedding_dim: int = 0, scale: Finite = 1.0,
 ) -> Value:  # fmt: skip
-    if is_packed_batching or scale != 1.0:
-        raise Unsupported("is_packed_batching and scale")
+    refuse("export without them: batches with padding, scale = 1", is_packed_batching=is_packed_batching, scale=scale if scale != 1 else None)
     flat = x.type.rank == 3
     if flat:
         half = cos_cache.shape[1]
@@ -305,8 +305,9 @@ def group_query_attention(
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """New keys are written behind each batch's own past; the cache is as long as the past buffer, or as the
     total length if that is longer."""
-    if smooth_softmax > 0 or head_sink is not None or qk_output:
-        raise Unsupported("smooth_softmax, head_sink and qk_output")
+    refuse(
+        "export without them, or with Attention of ONNX", smooth_softmax=max(smooth_softmax, 0), head_sink=head_sink, qk_output=qk_output
+    )
     if seqlens_k is None or total_sequence_length is None:
         raise ValueError("seqlens_k and total_sequence_length are needed")
     if key is None or value is None:

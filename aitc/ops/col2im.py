@@ -42,7 +42,7 @@ def col2im(
         extra.append(d.add(room, d.mul(d.floordiv(room, strides[i]), -strides[i])))
     channels = d.floordiv(x.shape[1], taps)
     if not isinstance(channels, int):
-        raise Unsupported("Col2Im with a symbolic number of channels", "bind it with --dim")
+        raise Unsupported(f"{channels} channels of {x.type}, a symbolic number", declare.binding(channels))
     one_hot = np.tile(np.eye(taps).reshape(1, taps, 1, *block), (channels, 1, 1, *([1] * n))).reshape(
         channels * taps, 1, *block
     )

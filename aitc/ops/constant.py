@@ -109,7 +109,8 @@ def constant(
         if integers is not None:
             return b.constant(integers, np.int64)
     if value_string is not None or value_strings is not None:
-        raise Unsupported("string constants")
+        said = repr(value_string) if value_strings is None else str(list(value_strings))
+        raise Unsupported(f"a constant of strings, {said[:60]}", "replace the strings by integers before the export")
     raise ValueError("Constant without a value")
 
 
@@ -188,7 +189,7 @@ def _float_range(b: Scope, start: Value, limit: Value, delta: Value) -> Value:
         return b.op("Add", b.op("Mul", index, declare.reshape(b, delta, ())), declare.reshape(b, start, ()))
     first, last, step = (int(e) if isinstance(e, float) else e for e in bounds if e is not None)
     if not isinstance(step, int) or step == 0:
-        raise Unsupported("delta must be known at compile time")
+        raise Unsupported(f"delta of {delta.type} with start and limit of known size must be known at compile time", "make delta a constant")
     span = d.mul(d.add(last, d.mul(first, -1)), 1 if step > 0 else -1)
     count_dim = d.max_(d.ceildiv(span, abs(step)), 0)
     whole = b.op("Range", start=first, step=step, size=count_dim, dtype=I64)

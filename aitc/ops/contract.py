@@ -346,7 +346,7 @@ def causal_conv_with_state(
     next call too."""
     channels = x.shape[1]
     if not isinstance(channels, int):
-        raise Unsupported("a symbolic number of channels", "bind it with --dim")
+        raise Unsupported(f"{channels} channels, a symbolic number", declare.binding(channels))
     before = d.add(w.shape[2], -1)
     if past is None:
         padded = x if before == 0 else b.op("Pad", x, b.like(0, x), pads=(0, 0, before, 0, 0, 0), mode="constant")
@@ -398,7 +398,7 @@ def conv_transpose(
     elif auto_pad not in ("NOTSET", "VALID", ""):
         raise ValueError(f"auto_pad {auto_pad!r}")
     if not all(isinstance(p, int) for p in (*begin, *end)) and output_shape is None:
-        raise Unsupported("ConvTranspose with computed padding on symbolic dims", "bind the dims with --dim")
+        raise Unsupported(f"auto_pad = {auto_pad!r} of {x.type}, where it depends on symbolic dims", f"{declare.binding(*begin, *end)}, or give pads")
     y = b.op(
         "ConvTranspose",
         x,

@@ -18,7 +18,7 @@ from aitc.ops.attribute import (
     Positives,
 )
 from aitc.ops.contract import convolution, gemm_of, matmul
-from aitc.ops.declare import Scope, Unsupported, add_importer, cast, known, onnx_op, transpose
+from aitc.ops.declare import Scope, Unsupported, add_importer, cast, known, onnx_op, refuse, transpose
 from aitc.ops.elementwise import gelu
 from aitc.ops.normalize import layer_normalization, rms_normalization
 from aitc.ops.quantize import dequantize
@@ -127,7 +127,7 @@ def activated(b: Scope, x: Value, activation: str, parameters: tuple[float, ...]
         return b.op("HardSigmoid", x, alpha=alpha, beta=beta)
     if activation == "Clip" and len(parameters) == 2:
         return b.op("Min", b.op("Max", x, b.like(parameters[0], x)), b.like(parameters[1], x))
-    raise Unsupported(f"activation {activation!r}")
+    raise Unsupported(f"activation = {activation!r}", "take Relu, Sigmoid, Tanh, LeakyRelu, HardSigmoid or Clip, or apply it in a node of its own")
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -194,8 +194,9 @@ def matmul_nbits(
     weight_prepacked: int = 0,
 ) -> Value:  # fmt: skip
     """Weights [N, K] of 4 (or 2, 8) bits with a scale and zero point for each block of K."""
-    if g_idx is not None or bits not in (2, 4, 8) or weight_prepacked:
-        raise Unsupported(f"bits = {bits}, g_idx, weight_prepacked")
+    refuse("quantize without reordering columns or packing for one processor", g_idx=g_idx, weight_prepacked=weight_prepacked)
+    if bits not in (2, 4, 8):
+        raise Unsupported(f"bits = {bits}", "quantize to 2, 4 or 8 bits")
     blocks = -(-K // block_size)
     codes = unpacked(known(w, "the weights").reshape(N, blocks, -1), bits, block_size).reshape(N, blocks * block_size)[
         :, :K
@@ -209,7 +210,7 @@ def matmul_nbits(
         rows = known(zero_points, "the zero points").reshape(N, -1)
         zero = b.constant(np.ascontiguousarray(unpacked(rows, bits, blocks)).astype(store.numpy))
     else:
-        raise Unsupported("zero points that are not packed integers")
+        raise Unsupported(f"zero_points of {zero_points.type}", "give them as uint8, packed as the weights are")
     weights = cast(b, dequantize(b, quantized, scale, zero, 1, block_size), x.type.dtype)
     y = matmul(b, x, transpose(b, weights, (1, 0)))
     return y if bias is None else b.op("Add", y, bias)

@@ -22,6 +22,7 @@ from aitc.ops.declare import (
     normalize_axes,
     normalize_axis,
     onnx_op,
+    refuse,
     transpose,
 )
 from aitc.ops.diffusion import channels_first as first
@@ -90,7 +91,7 @@ def qlinear_softmax(
     opset: int,
 ) -> Value:
     if opset < 13:
-        raise Unsupported("QLinearSoftmax of before opset 13")
+        raise Unsupported(f"opset = {opset}: the softmax of all axes from axis on", "quantize a model of opset 13 or newer")
     y = b.op("Softmax", dequantize(b, x, x_scale, x_zero), axis=normalize_axis(axis, x.type.rank), log=False)
     return quantize(b, y, y_scale, y_zero, x.type.dtype)
 
@@ -186,7 +187,7 @@ def gather_block_quantized(
             raise ValueError(f"attribute block_size is 0, which is for float8 and float4 data alone, not {data.type}")
         size = data.shape[blocked]
         if not isinstance(size, int):
-            raise Unsupported(f"block_size = 0 with {size} elements along quantize_axis", f"bind them with --dim {size}=SIZE")
+            raise Unsupported(f"block_size = 0 with {size} elements along quantize_axis", declare.binding(size))
         block_size = size
     index = cast(b, indices, I64)
     size = data.shape[axis]
@@ -292,8 +293,10 @@ def qattention(
     do_rotary: int = 0, mask_filter_value: Finite = -10000.0, past_present_share_buffer: int = 0, scale: float = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value | None, ...]:  # fmt: skip
-    if do_rotary or past_present_share_buffer or past is not None:
-        raise Unsupported("do_rotary, past and past_present_share_buffer")
+    refuse(
+        "quantize a model without a past, with RotaryEmbedding where there is one", do_rotary=do_rotary,
+        past_present_share_buffer=past_present_share_buffer, past=past,
+    )  # fmt: skip
     joined = matmul_integer_to_float(b, x, weights, x_scale, w_scale, x_zero, w_zero, bias)
     size = d.floordiv(weights.shape[1], 3)
     q, k, v = (split_heads(b, declare.slice_axis(b, joined, 2, d.mul(size, i), size), num_heads) for i in range(3))

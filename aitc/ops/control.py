@@ -22,6 +22,7 @@ from aitc.ir.op import OPS, Kind, Op
 from aitc.ir.types import Shape, TensorType
 from aitc.ops import declare
 from aitc.ops.declare import (
+    RANKS_HELP,
     OptionalValue,
     Scope,
     SequenceValue,
@@ -98,7 +99,7 @@ def known_bool(v: Value | None) -> bool | None:
 def _unify(b: Scope, stem: str, first: Shape, second: Shape) -> Shape:
     """The shape of what is one or the other; sizes that differ become a symbol."""
     if len(first) != len(second):
-        raise Unsupported(_ranks(first, second))
+        raise Unsupported(_ranks(first, second), RANKS_HELP)
     return tuple(x if x == y else b.fresh(stem, 0) for x, y in zip(first, second))
 
 
@@ -165,7 +166,7 @@ def loop(b: Scope, trip: Value | None, condition: Value | None = None, *carried:
         if done is not None:
             return done
     if any(isinstance(c, (SequenceValue, OptionalValue)) for c in carried):
-        raise Unsupported("a loop of unknown length that carries a sequence", "make the trip count a constant")
+        raise Unsupported(f"a loop of {limit if limit is not None else 'an unknown number of'} trips that carries a sequence", "make the trip count a constant")
     return _loop_node(b, trip, condition, carried, body, limit, n_scans)
 
 
@@ -349,13 +350,13 @@ def scan_8(
 ) -> tuple[Value, ...]:
     """With a batch axis in front of every input and output."""
     if lengths is not None:
-        raise Unsupported("Scan of opset 8 with sequence lengths", "export with opset 9 or newer")
+        raise Unsupported(f"lengths ({lengths.type}) of a Scan of opset 8", "export with opset 9 or newer")
     if not inputs:
         raise ValueError("no inputs")
     batch = inputs[0].shape[0]
     if not isinstance(batch, int):
         raise Unsupported(
-            "Scan of opset 8 with a symbolic batch", "bind it with --dim, or export with opset 9 or newer"
+            f"a batch of {batch} in a Scan of opset 8", f"{declare.binding(batch)}, or export with opset 9 or newer"
         )
     results = []
     for n in range(batch):

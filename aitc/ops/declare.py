@@ -30,6 +30,8 @@ from aitc.ir.graph import Graph, Node, Value
 from aitc.ops import indices
 from aitc.ops.attribute import Contract, contract
 
+RANKS_HELP = "give both branches one rank, or make the condition a constant"
+
 
 class Unsupported(Exception):
     """A valid use of an operator that aitc cannot compile; ``help`` says what would make it possible."""
@@ -39,11 +41,29 @@ class Unsupported(Exception):
         self.help = help
 
 
+def refuse(help: str, **given: Any) -> None:
+    """Raises Unsupported with those inputs and attributes of ``given`` that are not absent, 0 or empty, and what they are."""
+    named = []
+    for name, v in given.items():
+        if isinstance(v, Value):
+            named.append(f"input {name} ({v.type})")
+        elif v:
+            named.append(f"{name} = {v!r}")
+    if named:
+        raise Unsupported(", ".join(named), help)
+
+
+def binding(*dims: Dim) -> str:
+    """The way out where sizes must be known: the flags that bind the symbols in ``dims``."""
+    names = sorted({s.name for x in dims if not isinstance(x, int) for s in d.symbols(x)})
+    return f"bind it with {' '.join(f'--dim {name}=SIZE' for name in names)}" if names else "make the sizes constants"
+
+
 class Unjoined(Unsupported):
     """Results of an If whose branches give different ranks; ``outputs`` says which. What reads them can move into the branches."""
 
     def __init__(self, message: str, outputs: Sequence[int]):
-        super().__init__(message)
+        super().__init__(message, RANKS_HELP)
         self.outputs = tuple(outputs)
 
 
@@ -174,7 +194,8 @@ class Scope(Builder):
             return known
         if len(v.shape) > 1 or not v.type.is_static:
             names = ", ".join(f"--dim {s}=SIZE" for s in v.shape if d.as_symbol(s) is not None)
-            raise Unsupported(f"{what} is computed from the data and its number of elements is not known", f"bind it with {names}" if names else "")
+            way = f"bind it with {names}" if names else "give its shape where it is made, or in value_info"
+            raise Unsupported(f"{what} is computed from the data and its number of elements is not known", way)
         count = v.shape[0] if v.shape else 1
         assert isinstance(count, int)
         key = (self.graph, v)
@@ -186,7 +207,7 @@ class Scope(Builder):
 
 
 def _no_body(*_: Any, **__: Any) -> Any:
-    raise Unsupported("subgraphs can be imported only as part of a model")
+    raise Unsupported("subgraphs can be imported only as part of a model", "import the model that the node is of")
 
 
 # --- reading parameters -----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def det(b: Scope, x: Value) -> Value:
     """The determinant of the last two axes, by expansion along rows: n 2^(n - 1) products."""
     n = _square(x)
     if n > 8:
-        raise Unsupported(f"the determinant of {n} x {n} matrices; at most 8 x 8")
+        raise Unsupported(f"the determinant of {n} x {n} matrices; at most 8 x 8", "factor it before the export")
 
     def entry(i: int, j: int) -> Value:
         part = declare.slice_axis(b, declare.slice_axis(b, x, x.type.rank - 2, i, 1), x.type.rank - 1, j, 1)

@@ -214,7 +214,7 @@ def where(b: Scope, condition: Value, x: Value, y: Value) -> Value:
 
 def convert(b: Scope, x: Value, to: DType, saturate: bool = True, round_mode: RoundMode = "up") -> Value:
     if to is dt.STRING or x.type.dtype is dt.STRING:
-        raise Unsupported("casts from and to strings")
+        raise Unsupported(f"to = {to} of {x.type}: strings have no compiled form", "replace the strings by integers before the export")
     if round_mode not in ("up", "down", "nearest"):
         raise ValueError(f"round_mode {round_mode!r}")
     if x.type.dtype is to:

@@ -89,11 +89,11 @@ def linear_classifier(
     post_transform: PostTransform = "NONE",
 ) -> tuple[Value, ...]:  # fmt: skip
     if classlabels_strings and not classlabels_ints:
-        raise Unsupported("string labels", "export the classifier with integer labels")
+        raise Unsupported(f"classlabels_strings of {len(classlabels_strings)} strings", "export the classifier with integer labels")
     x = real(b, x)
     features = x.shape[-1]
     if not isinstance(features, int):
-        raise Unsupported("a symbolic number of features", "bind it with --dim")
+        raise Unsupported(f"{features} features, a symbolic number", declare.binding(features))
     rows = len(coefficients) // features
     scores = _linear(b, x, coefficients, intercepts, rows)
     labels = classlabels_ints or tuple(range(max(rows, 2)))
@@ -185,7 +185,7 @@ def feature_vectorizer(b: Scope, *values: Value, inputdimensions: tuple[int, ...
         v = cast(b, declare.reshape(b, v, (v.shape[0], d.product(v.shape[1:]))), F32)
         have = v.shape[1]
         if not isinstance(have, int) or not isinstance(width, int):
-            raise Unsupported("inputs of symbolic width", "bind the dims with --dim")
+            raise Unsupported(f"an input of {have} columns, a symbolic number", declare.binding(have, width))
         v = declare.slice_axis(b, v, 1, 0, min(have, width))
         parts.append(b.op("Pad", v, b.like(0, v), pads=(0, 0, 0, width - have), mode="constant") if width > have else v)
     return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=1)
@@ -210,7 +210,7 @@ def one_hot_encoder(
 ) -> Value:
     """A row of zeros for what is of no category; ``zeros`` = 0, which makes that an error, cannot be checked here."""
     if not cats_int64s:
-        raise Unsupported("string categories")
+        raise Unsupported(f"cats_strings of {len(cats_strings)} strings", "replace the strings by integers before the export")
     same = b.op(
         "Equal", declare.unsqueeze(b, cast(b, x, I64), (x.type.rank,)), b.constant(np.array(cats_int64s, np.int64))
     )
@@ -234,7 +234,8 @@ def label_encoder(
     else:
         values, default = np.array(values_int64s, np.int64), np.array(default_int64, np.int64)
     if keys_strings or values_strings or keys.dtype == object or values.dtype == object:
-        raise Unsupported("strings")
+        kinds = ("strings" if given or array.dtype == object else str(array.dtype) for given, array in ((keys_strings, keys), (values_strings, values)))
+        raise Unsupported("keys of {}, values of {}".format(*kinds), "replace the strings by integers before the export")
     count = len(keys)
     wide = declare.unsqueeze(b, x, (x.type.rank,))
     same = b.op("Equal", wide, b.constant(keys.astype(x.type.dtype.numpy)))

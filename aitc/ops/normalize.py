@@ -235,7 +235,7 @@ def batch_normalization_old(
     momentum: float = 0.9, spatial: int = 1, is_test: int = 1,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     if not spatial:
-        raise Unsupported("spatial = 0")
+        raise Unsupported("spatial = 0: a scale for each element", "export with opset 9 or newer")
     return (batch_norm(b, x, scale, bias, mean, variance, epsilon),)
 
 

@@ -224,7 +224,7 @@ def max_unpool(
         natural.append(d.sum_((d.mul(d.add(x.shape[2 + i], -1), strides[i]), kernel_shape[i], -pads[i], -pads[n + i])))
     shape = tuple(natural) if output_shape is None else b.dims(output_shape, "output_shape")
     if not all(isinstance(s, int) for s in natural):
-        raise Unsupported("MaxUnpool with symbolic dims", "bind them with --dim")
+        raise Unsupported(f"a result of symbolic size {natural} of {x.type}", declare.binding(*natural))
     count = d.product(natural)
     known = numbers(indices)
     if known is not None:

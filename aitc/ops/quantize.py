@@ -248,7 +248,8 @@ def qlinear_conv(
     strides: Positives | None = None,
 ) -> Value:  # fmt: skip
     if x_zero.type.elems != 1 or x_scale.type.elems != 1:
-        raise Unsupported("a scale per channel of the input")
+        way = "quantize the input with one scale, or dequantize it before a Conv"
+        raise Unsupported(f"x_scale ({x_scale.type}) or x_zero_point ({x_zero.type}) of several elements", way)
     x, w = centred(b, x, x_zero, None), centred(b, w, w_zero, 0)
     total = convolution(b, x, w, bias, auto_pad, dilations, group, kernel_shape, pads, strides, out=I32)
     return _rescaled(b, total, (x_scale, w_scale), y_scale, y_zero, 1)

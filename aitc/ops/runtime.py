@@ -31,7 +31,7 @@ def length(v: Value, what: str) -> int:
     """How many elements ``v`` has: the rank of a result depends on it. Raises Unsupported if that is a symbol."""
     n = v.type.elems
     if not isinstance(n, int):
-        raise Unsupported(f"{what} come from the data and are {n} of them, so the rank of the result is not known", f"bind it with --dim {n}=SIZE")
+        raise Unsupported(f"{what} come from the data and are {n} of them, so the rank of the result is not known", declare.binding(n))
     return n
 
 

@@ -352,7 +352,7 @@ def deform_conv(
     k = len(space)
     window = [s for s in w.shape[2:] if isinstance(s, int)]
     if len(window) != k:
-        raise Unsupported(f"a filter of symbolic size: {w.type}", "bind its dims with --dim")
+        raise Unsupported(f"a filter of symbolic size: {w.type}", declare.binding(*w.shape))
     taps = math.prod(window)
     check_kernel_shape(w, kernel_shape)
     check_lengths(k, pads, strides=strides, dilations=dilations)

@@ -79,7 +79,7 @@ def split_to_sequence(
         if not isinstance(size, int):
             raise Unsupported(
                 f"a sequence of {size} tensors: its length must be known at compile time",
-                f"bind the dim with --dim {size}=...",
+                declare.binding(size),
             )
         chunk = 1 if split is None else int(scalar(split, "split"))
         if chunk <= 0:

@@ -128,7 +128,7 @@ def old_forest(
     after = [np.array([i if leaf[i] else place[treeids[i], branch[i]] for i in range(count)]) for branch in (yes, no)]
     unknown = sorted(set(modes) - set(MODES) - {"LEAF"})
     if unknown:
-        raise Unsupported(f"nodes of mode {', '.join(unknown)}")
+        raise ValueError(f"nodes_modes has {', '.join(unknown)}, which are no modes")
     mode = np.array([0 if m == "LEAF" else MODES.index(m) for m in modes])
     weights = np.full((count, targets), np.nan)
     for tree, node, target, weight in leaves:
@@ -187,7 +187,7 @@ def tree_ensemble_classifier(
     post_transform: PostTransform = "NONE",
 ) -> tuple[Value, ...]:  # fmt: skip
     if not classlabels_int64s:
-        raise Unsupported("string labels", "export the classifier with integer labels")
+        raise Unsupported(f"classlabels_strings of {len(classlabels_strings or ())} strings", "export the classifier with integer labels")
     classes = len(classlabels_int64s)
     weights = _given(class_weights, class_weights_as_tensor)
     binary = len(set(class_ids)) == 1 and classes <= 2

@@ -192,7 +192,7 @@ def _squeeze(b: Scope, x: Value, axes: tuple[int, ...] | None) -> Value:
             for s in x.shape:
                 if not isinstance(s, int) and d.bounds(s)[0] <= 1:
                     raise Unsupported(
-                        f"Squeeze without axes needs to know whether {s} is 1", f"bind it with --dim {s}=..."
+                        f"Squeeze without axes needs to know whether {s} is 1", declare.binding(s)
                     )
         axes = tuple(i for i, s in enumerate(x.shape) if s == 1)
     where = normalize_axes(axes, x.type.rank)
