@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes of the command line; documented in README.md and ``aitc --help``."""
+    """Exit codes of the command line; documented in docs/commands.md and ``aitc --help``."""
 
     OK = 0
     INTERNAL = 1  # a defect of aitc: the message asks for a report

@@ -36,10 +36,14 @@ def parse_dim(text: str) -> tuple[str, int | tuple[int, int] | str]:
         return name, value
     try:
         lowest, highest = int(low), int(high) if dots else int(low)
-        if not name or not 0 <= lowest <= highest:
+        if not name:
             raise ValueError
     except ValueError:
         raise click.BadParameter(f"{text!r} is neither NAME=SIZE nor NAME=LOW..HIGH nor NAME=EXPRESSION") from None
+    if lowest < 0:
+        raise click.BadParameter(f"{text!r}: a size is at least 0")
+    if lowest > highest:
+        raise click.BadParameter(f"{text!r}: the lower bound {lowest} is above the upper bound {highest}")
     return name, (lowest, highest) if dots else lowest
 
 
@@ -91,8 +95,8 @@ def _apply(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout.")
 
 talk = _apply(
-    click.option("-v", "--verbose", is_flag=True, help="Say more: passes, toolchains, tracebacks."),
-    click.option("-q", "--quiet", is_flag=True, help="On stderr, nothing but problems."),
+    click.option("-v", "--verbose", is_flag=True, help="Print passes, toolchains and tracebacks."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only problems on stderr."),
 )
 
 def _target_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -110,7 +114,7 @@ target_flag = click.option(
     multiple=True,
     metavar="NAME",
     shell_complete=_target_names,
-    help="cpu, a100, h200, mi250 ... (`aitc list targets`); several of one API make one binary."
+    help="cpu, a100, h200, mi250 ... (`aitc list targets`); repeat it, for GPUs of one API, to make one binary."
     " Default: the GPU of this machine, else cpu.",
 )
 
@@ -120,7 +124,7 @@ dim_flag = click.option(
     multiple=True,
     metavar="NAME=N|LO..HI|EXPR",
     callback=_many(parse_dim),
-    help="Bind or bound a symbolic dim, or say what it is of others: total=past+seq.",
+    help="Set or bound a symbolic dim, or compute it from others: total=past+seq.",
 )
 
 model_flags = _apply(
@@ -132,7 +136,7 @@ model_flags = _apply(
         multiple=True,
         metavar="NAME=N,N,...|FILE.npy",
         callback=_many(parse_input),
-        help="Shape of a model input, or data to verify on instead of made-up ones.",
+        help="Shape of a model input, or a file with the data to verify on.",
     ),
     click.option(
         "--precision",
@@ -159,12 +163,12 @@ model_flags = _apply(
         type=click.IntRange(1, 8),
         default=4,
         show_default=True,
-        help="Branches of the model that a GPU may run side by side, where that pays; 1: none, for the least memory.",
+        help="Branches of the model that a GPU may run in parallel where that is faster; 1 uses the least memory.",
     ),
     click.option(
         "--tuning",
         type=click.Path(path_type=Path),
-        help="Measured configurations that win over the shipped ones; none: the machine model alone.",
+        help="File of measured configurations, preferred to the shipped ones; none: choose by the cost model alone.",
     ),
 )
 
@@ -175,7 +179,7 @@ files_flag = click.option(
     multiple=True,
     metavar="NAME=FILE.npy",
     callback=_many(parse_file),
-    help="Data of a model input instead of made-up ones.",
+    help="File with the data of a model input.",
 )
 data_flag = click.option(
     "--data",
@@ -194,7 +198,7 @@ timeout_flag = click.option(
     default=600,
     show_default=True,
     metavar="SECONDS",
-    help="How long a run of the reference, or of the binary beside it, may take.",
+    help="Time limit for each run of the reference and of the binary.",
 )
 
 tolerance_flags = _apply(
@@ -202,9 +206,9 @@ tolerance_flags = _apply(
         "--rtol",
         type=float,
         metavar="NUMBER",
-        help="Tolerance of your own: |binary - reference| <= atol + rtol*|reference|. Default: by types and depth.",
+        help="Require |binary - reference| <= atol + rtol*|reference|. Default: a tolerance by types and depth.",
     ),
-    click.option("--atol", type=float, metavar="NUMBER", help="Its absolute part; the part that is not given is 0."),
+    click.option("--atol", type=float, metavar="NUMBER", help="The absolute part of --rtol's bound; the part that is not given is 0."),
 )
 
 dump_flag = click.option("--dump", type=click.Path(path_type=Path), help="Write every stage's text into this folder.")

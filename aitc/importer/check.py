@@ -61,7 +61,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         model.ParseFromString(data)
     except (DecodeError, RecursionError, ValueError) as problem:
-        reason = "it is empty" if not data else "it is truncated or not an ONNX file"
+        reason = "it is empty" if not data else "the file is truncated, or of another format"
         raise AitcError(
             Diagnostic("I02", f"{what} is not an ONNX model: {reason}", stage="import", detail=(str(problem),)),
             Exit.MODEL,

@@ -95,12 +95,12 @@ def open_data(name: str, place: Place, folder: Path | None) -> BinaryIO:
             path = (folder / place.location).resolve()
             if not path.is_relative_to(folder.resolve()):
                 raise BadTensor(
-                    f"tensor {name!r} lies in {shown}, outside of the model's folder", "I08", "put the file beside the model"
+                    f"tensor {name!r} lies in {shown}, outside of the model's folder", "I08", "put the file into the model's folder"
                 )
             # No link is followed any more, and a pipe without a writer is not waited for.
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
-        way_out = "its name has a backslash: was it written on Windows?" if "\\" in place.location else "copy it beside the model"
+        way_out = "its name has a backslash: was it written on Windows?" if "\\" in place.location else "copy it into the model's folder"
         raise MissingFile(f"tensor {name!r} lies in {shown}, which does not exist in {folder}", "I08", way_out) from None
     except (OSError, ValueError, RuntimeError) as problem:  # NUL, a loop of links, too long a name, no permission
         reason = getattr(problem, "strerror", None) or str(problem)

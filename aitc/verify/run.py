@@ -1,4 +1,4 @@
-"""Runs a compiled model on fresh inputs beside the reference. The binary runs in a process of its own, so that a crash
+"""Runs a compiled model on fresh inputs and compares it with the reference. The binary runs in a process of its own, so that a crash
 is a result."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Verification:
         if worst is None:
             return f"{self.status}: {self.reason}" if self.reason else self.status
         text = (
-            f"max abs {worst.max_abs:.2e}, max rel {worst.max_rel:.2e}, cosine {worst.cosine:.7f} beside {self.oracle}"
+            f"max abs {worst.max_abs:.2e}, max rel {worst.max_rel:.2e}, cosine {worst.cosine:.7f} against {self.oracle}"
         )
         bad = [o.name for o in self.outputs if not o.ok]
         judged = [f"; {o.name}: {o.note}" for o in self.outputs if o.ok and o.fault]

@@ -25,18 +25,18 @@ Files = tuple[tuple[str, Path], ...]
 
 @click.command("bench", short_help="measure a binary's latency")
 @click.argument("outputs", metavar="[OUTPUT]...", type=click.Path(path_type=Path), nargs=-1)
-@click.option("--name", default="", help="Which model, where OUTPUT holds several.")
+@click.option("--name", default="", help="The model to use, if OUTPUT holds several.")
 @click.option("--iters", type=click.IntRange(min=1), default=100, show_default=True, help="Timed runs.")
-@click.option("--warmup", type=click.IntRange(min=0), default=10, show_default=True, help="Runs before, not timed.")
+@click.option("--warmup", type=click.IntRange(min=0), default=10, show_default=True, help="Runs before the timed ones.")
 @flags.dim_flag
 @flags.files_flag
 @flags.data_flag
-@click.option("--profile", is_flag=True, help="Also each launch: time, rates, share of floor, gap, ONNX nodes.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a profile that Perfetto opens into this file.")
+@click.option("--profile", is_flag=True, help="Also print each launch: time, rates, share of floor, gap and ONNX nodes.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write a profile for Perfetto to this file.")
 @click.option(
     "--report",
     type=click.Path(path_type=Path),
-    help="Write a file to send us, of one or more OUTPUTs: versions, device, verification, times; nothing of the models.",
+    help="Write a report to send us: versions, device, verification and times, but nothing of the models.",
 )
 @click.option("--device", type=int, help="Number of the GPU. Default: AITC_DEVICE, else 0.")
 @flags.json_flag
@@ -54,11 +54,11 @@ def command(
     device: int | None,
     as_json: bool,
 ) -> int:
-    """Time the model in OUTPUT (the -o of compile; default: out) on random inputs, or on those of --input and --data: percentiles of the latency, and what
-    each launch takes of it.
+    """Time the model in OUTPUT (the -o of compile; default: out) on random inputs, or on those of --input and --data.
+    Print percentiles of the latency, and with --profile the time of each launch.
 
-    The floor of a launch is the larger of its operations at the target's peak rate and its operands, each moved once,
-    at the target's bandwidth (aitc/targets/*.toml).
+    The floor of a launch is the least time it can take: its operations at the target's peak rate, or its operands,
+    each moved once, at the target's bandwidth, whichever takes longer (rates: aitc/targets/*.toml).
     """
     from aitc import profile as profiles
     from aitc.build.output import replace_json, require_json_place

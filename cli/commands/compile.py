@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     type=click.Choice(("embed", "file")),
     default="embed",
     show_default=True,
-    help="Weights inside the library, or in NAME.weights beside it, memory-mapped.",
+    help="Weights inside the library, or in NAME.weights next to it, memory-mapped.",
 )
 @click.option(
     "--isa",
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
     help="Instruction sets of cpu code. Default: avx2 and avx512, chosen at load.",
 )
 @flags.compiler_flags
-@click.option("--emulate", is_flag=True, help="Build GPU kernels for the CPU emulator: slow, but the real kernels.")
+@click.option("--emulate", is_flag=True, help="Build the GPU kernels for the CPU emulator: slow, but needs no GPU.")
 @click.option(
-    "--require-verify", is_flag=True, help="Fail (exit 6) if there is no device or reference to verify with, or all outputs are constant, zero or NaN."
+    "--require-verify", is_flag=True, help="Exit with 6 if the binary cannot be verified: no device, no reference, or only constant, zero or NaN outputs."
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
 @flags.data_flag
 @flags.timeout_flag
 @flags.tolerance_flags
-@click.option("--bisect", is_flag=True, help="On a mismatch name the first ONNX node whose value differs.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs for verification.")
-@click.option("--dry-run", is_flag=True, help="Say what would be built, and write nothing: --stop-after emit.")
+@click.option("--bisect", is_flag=True, help="On a mismatch, name the first ONNX node whose value differs.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs for verification.")
+@click.option("--dry-run", is_flag=True, help="Print what would be built and write nothing; short for --stop-after emit.")
 @click.option(
     "--stop-after",
     type=click.Choice(flags.STAGES),
     default=flags.STAGES[-1],
-    help="Do the stages up to this one; --output is then left alone, see --dump.",
+    help="Stop after this stage and leave --output alone; --dump writes the stages' text.",
 )
 @flags.dump_flag
 @flags.jobs_flag

@@ -125,11 +125,22 @@ def _first(doc: str) -> str:
 
 
 @click.command("list", short_help="targets, ops, kernels, rules, passes, toolchains, settings")
-@click.argument("what", type=click.Choice(tuple(LISTS)))
+@click.argument("what", type=click.Choice(tuple(LISTS)), metavar="WHAT")
 @flags.json_flag
 def command(what: str, as_json: bool) -> int:
-    """List what aitc knows: targets, ONNX operators, core operators, kernels, rules, passes, toolchains found,
-    settings."""
+    """List what aitc knows. WHAT is one of:
+
+    \b
+    targets     machines to compile for
+    ops         ONNX operators
+    core        aitc's own operators, which ONNX operators become
+    kernels     algorithms, and the operators that they run
+    rules       rewrites of the simplify and fuse stages
+    passes      changes to a whole graph
+    stages      steps from file to binary
+    toolchains  compilers found on this machine
+    settings    environment variables
+    """
     columns, rows = LISTS[what]()
     if as_json:
         print(json.dumps([dict(zip(columns, row)) for row in rows], indent=2))

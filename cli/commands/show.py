@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @click.command("show", short_help="print any stage as text, with statistics")
 @click.argument("model", type=flags.MODEL)
-@click.option("--stage", type=click.Choice(flags.STAGES[:7]), default="fuse", show_default=True, help="What to show.")
-@click.option("--statistics", is_flag=True, help="Counts alone: nodes by op and kind, launches, memory.")
-@click.option("--why", is_flag=True, help="With --stage schedule: launches after each fusion, and why pairs stay apart.")
-@click.option("--file", "wanted", default="", help="With --stage emit: print this generated file alone.")
+@click.option("--stage", type=click.Choice(flags.STAGES[:7]), default="fuse", show_default=True, help="Stage to print.")
+@click.option("--statistics", is_flag=True, help="Print only counts: nodes by op and kind, launches, memory.")
+@click.option("--why", is_flag=True, help="With --stage schedule: print the launches after each fusion, and why pairs stay separate.")
+@click.option("--file", "wanted", default="", help="With --stage emit: print only this generated file.")
 @click.option(
     "--resources",
     is_flag=True,
-    help="With --stage schedule: compile the GPU kernels, and show what each takes: registers, shared memory, spills, occupancy.",
+    help="With --stage schedule: compile the GPU kernels and print the registers, shared memory, spills and occupancy of each.",
 )
 @flags.model_flags
 @flags.json_flag

@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     default=120.0,
     show_default=True,
-    help="Of measuring. The build of all candidates comes before it; how long that takes is said first.",
+    help="Time for measuring. Building the candidates comes before that; an estimate is printed first.",
 )
 @click.option(
     "--candidates",
     type=click.IntRange(min=2),
     default=12,
     show_default=True,
-    help="Configurations of a problem to measure at most, the likely best by the cost model.",
+    help="Most configurations to measure for each problem; the cost model picks them.",
 )
-@click.option("--again", is_flag=True, help="Measure problems that are in the table, too.")
+@click.option("--again", is_flag=True, help="Measure problems again that are in the table.")
 @click.option(
     "--table",
     type=click.Path(path_type=Path),
     help="File to merge the results into. Default: tuning/<target>.json in the cache folder, which compile reads.",
 )
-@click.option("--promote", is_flag=True, help="Also put what is known of the model into the table that ships, aitc/tuning/<target>.json.")
-@click.option("--emulate", is_flag=True, help="Run on the emulator: the times mean nothing, and only --table gets them.")
+@click.option("--promote", is_flag=True, help="Also merge the results into the shipped table, aitc/tuning/<target>.json.")
+@click.option("--emulate", is_flag=True, help="Run on the emulator. The times mean nothing; only --table receives them.")
 @flags.jobs_flag
 @flags.json_flag
 @flags.talk
@@ -64,10 +64,11 @@ def command(
     \b
     aitc tune model.onnx --target h200 --precision fp16 --seconds 120
 
-    On a GPU those that come near the fastest are then compared by whole runs of the model. Ctrl-C ends it early and keeps
-    what is known; the next run goes on with what was not measured, --again repeats all. Compiles then choose by the table:
-    problems are known by kernel, types, sizes and what is fused, so other models profit, too. Entries whose configuration a
-    newer aitc no longer has are ignored.
+    Later compiles choose by the results. A result holds for a kernel, its types and sizes and what is fused into it, so
+    other models use it too. On a GPU, tune compares the fastest configurations again in whole runs of the model.
+
+    Ctrl-C ends the measuring early and keeps the results so far. The next run measures the rest; --again repeats
+    everything.
     """
     from aitc.pipeline import Options, load_all
     from aitc.tune import TuneOptions, tune

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,12 +17,15 @@ from .. import options as flags
 from ..render import print_diagnostics, tell
 from .compile import mismatch
 
+if TYPE_CHECKING:
+    from aitc.verify.run import Verification
+
 
 @click.command("verify", short_help="compare a binary with the reference again")
 @click.argument("model", type=flags.MODEL)
 @click.argument("output", type=click.Path(path_type=Path), default=Path("out"))
-@click.option("--name", default="", help="Which model, where OUTPUT holds several.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the random inputs.")
+@click.option("--name", default="", help="The model to use, if OUTPUT holds several.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random inputs.")
 @click.option(
     "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Seeds to try, one after another."
 )
@@ -52,7 +56,7 @@ def command(
 ) -> int:
     """Compare the binary in OUTPUT (the -o of compile) with what onnxruntime computes for MODEL, on fresh random
     inputs, or on those of --input and --data."""
-    from aitc.report import find_report, subject_of, verification_json
+    from aitc.report import digest, find_report, subject_of, verification_json
     from aitc.verify.compare import asked_tolerance
     from aitc.verify.data import asked_sizes, read_given
     from aitc.verify.reference import load_oracle
@@ -79,11 +83,14 @@ def command(
     else:
         for v in answers:
             tell(f"seed {v.seed}: {v}")
-    if failed:
-        print_diagnostics((mismatch(subject.name, failed[0]),))
-    elif absent:
-        print_diagnostics(
-            (Diagnostic("V02", f"{subject.name} could not be verified: {absent[0].reason}", stage="verify", help=absent[0].help),)
-        )
+    if failed or absent:
+        problem = mismatch(subject.name, failed[0]) if failed else unverifiable(subject.name, absent[0])
+        if report["digests"]["model"] != digest(model):
+            problem = replace(problem, detail=(*problem.detail, f"{output} was compiled from another file than {model}"))
+        print_diagnostics((problem,))
     return int(code)
+
+
+def unverifiable(name: str, v: Verification) -> Diagnostic:
+    return Diagnostic("V02", f"{name} could not be verified: {v.reason}", stage="verify", help=v.help)
 

@@ -91,14 +91,14 @@ def test_no_explanation_is_left_over() -> None:
     assert set(CODES) - codes_used() == set()
 
 
-def test_exit_codes_are_in_help_and_readme() -> None:
+def test_exit_codes_are_in_help_and_documents() -> None:
     from aitc_cli.main import EXITS
 
     assert set(EXITS) == set(Exit)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
     for code in Exit:
-        assert re.search(rf"^\| {int(code)} \|", readme, re.MULTILINE), (
-            f"README.md does not explain exit code {int(code)}"
+        assert re.search(rf"^\| {int(code)} \|", page, re.MULTILINE), (
+            f"docs/commands.md does not explain exit code {int(code)}"
         )
 
 
