@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from conformance.cases.case import Array, Case, case, normal
+from conformance.cases.case import EPS, Array, Case, Expect, case, normal
 
 EPSILON = 1e-5
 
@@ -180,4 +180,23 @@ def _double() -> Case:
                 expect=expect)  # fmt: skip
 
 
-CASES = [*_group_norms(), *_layer_norms(), _double(), *_attentions()]
+def _log_softmaxes() -> list[Case]:
+    """Of numbers near 1000 the maximum is taken off first: what is left is as exact as the exponentials."""
+
+    def expect(axis: int) -> Expect:
+        def of(x: Array) -> Array:
+            d = x.astype(np.float64) - x.max(axis, keepdims=True)
+            return d - np.log(np.exp(d).sum(axis, keepdims=True))
+
+        return of
+
+    return [
+        case(
+            f"log_softmax_near_1000_{n}_{m}_axis_{axis}", f"(float[{n},{m}] x) => (float[{n},{m}] y) {{ y = LogSoftmax<axis = {axis}>(x) }}",
+            {"x": normal(n, m, mean=1000)}, expect=expect(axis), rtol=1e-6, scale=2 * EPS,
+        )
+        for axis, n, m in ((1, 3, 700), (0, 700, 5), (1, 3, 9000))
+    ]  # fmt: skip
+
+
+CASES = [*_group_norms(), *_layer_norms(), _double(), *_attentions(), *_log_softmaxes()]

@@ -153,8 +153,8 @@ __attribute__((noinline)) void normalize_row(const Op& op, const Load& load_func
   if constexpr (Op::exponential) {
     const T most = maximum_of(x, K);
     if constexpr (Op::logarithm) {
-      const T sum = sum_of<T>(K, [=](int64_t k) { return exp_not_positive(x[k] - most); });
-      store_scaled<Store::width>(store, row, int64_t(0), K, x, T(1), -(most + m_log(sum)));
+      const T sum = sum_of<T>(K, [=](int64_t k) { return exp_not_positive(x[k] -= most); });
+      store_scaled<Store::width>(store, row, int64_t(0), K, x, T(1), -m_log(sum));  // the maximum first: it may be much larger
     } else {
       const T sum = sum_of<T>(K, [=](int64_t k) { return x[k] = exp_not_positive(x[k] - most); });
       store_scaled<Store::width>(store, row, int64_t(0), K, x, T(1) / sum, T(0));
@@ -231,7 +231,7 @@ __attribute__((noinline)) void normalize_column_block(const Op& op, const Load& 
     add_up(false, sum, [&](T x, int j) { return exp_not_positive(x - centre[j]); });
     AITC_UNROLL
     for (int j = 0; j < V; ++j) {
-      if constexpr (Op::logarithm) centre[j] += m_log(sum[j]), factor[j] = T(1);
+      if constexpr (Op::logarithm) factor[j] = m_log(sum[j]);
       else factor[j] = T(1) / sum[j];
     }
   } else {
@@ -250,6 +250,7 @@ __attribute__((noinline)) void normalize_column_block(const Op& op, const Load& 
     AITC_UNROLL
     for (int j = 0; j < V; ++j) {
       if constexpr (Op::exponential && !Op::logarithm) piece[j] = exp_not_positive(piece[j] - centre[j]) * factor[j];
+      else if constexpr (Op::exponential) piece[j] = piece[j] - centre[j] - factor[j];
       else piece[j] = (piece[j] - centre[j]) * factor[j];
     }
     store.template operator()<V>(row, k, piece);

@@ -97,9 +97,9 @@ template <class Store, class T> AITC_FN auto give_statistics(const Store& store,
 }
 template <class Store, class T> AITC_FN void give_statistics(const Store&, int64_t, T, T, long) {}
 
-// y = exp(x - shift) * factor, x - shift (LogSoftmax: shift includes log(sum)), or (x - shift) * factor.
+// y = exp(x - shift) * factor, x - shift - factor (LogSoftmax: factor is log(sum)), or (x - shift) * factor.
 template <class Op, class T> AITC_FN T normalized(T x, T shift, T factor) {
-  if constexpr (Op::logarithm) return x - shift;
+  if constexpr (Op::logarithm) return x - shift - factor;  // the maximum first: it may be much larger
   else if constexpr (Op::exponential) return m_exp(x - shift) * factor;
   else return (x - shift) * factor;
 }
@@ -169,7 +169,7 @@ AITC_FN void normalize_rows(const Op& op, const Shape& shape, const Load& load, 
       }
     });
     sum = all.sum(sum);
-    if constexpr (Op::logarithm) shift += m_log(sum);
+    if constexpr (Op::logarithm) factor = m_log(sum);
     else factor = T(1) / sum;
   } else {
     if constexpr (Op::centred) {
@@ -257,7 +257,7 @@ AITC_FN void normalize_columns(const Op& op, const Shape& shape, const Load& loa
     all.over(factor, add);
     AITC_UNROLL
     for (int j = 0; j < V; ++j) {
-      if constexpr (Op::logarithm) shift[j] += m_log(factor[j]);
+      if constexpr (Op::logarithm) factor[j] = m_log(factor[j]);
       else factor[j] = T(1) / factor[j];
     }
   } else {
