@@ -17,6 +17,9 @@ from aitc.ir.op import Kind
 from aitc.ir.types import Shape
 
 EXCLUDED = -1e4  # what is added to a score that must not count is at most this
+# What is added where the model puts a number in place of a score: so low that the sum is this number, whatever the score is, and several
+# of them, or one beside the least float32, are finite still.
+REPLACING = -1e30
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ def combined(b: Builder, masks: list[Mask], target: Shape, q: Value) -> tuple[Va
         if v.type.dtype.name == "bool" and np.isfinite(
             m.fill
         ):  # a row without any score kept is averaged, not undefined
-            v = b.op("Where", v, b.like(0, q), b.constant(np.maximum(m.fill, _lowest(q)).astype(q.type.dtype.numpy)))
+            v = b.op("Where", v, b.like(0, q), b.constant(np.asarray(_added(m.fill, q), q.type.dtype.numpy)))
         (bools if v.type.dtype.name == "bool" else floats).append(_mask_to(b, v, m.shape, target))
     if not bools and not floats:
         return None, False
@@ -76,6 +79,12 @@ def is_finite(mask: Value) -> bool:
     return all(n is not None and np.isfinite(n) for n in numbers) or (
         mask.const is not None and bool(np.all(np.isfinite(mask.const)))
     )
+
+
+def _added(fill: float, q: Value) -> float:
+    """What to add to a score of ``q``'s type instead of replacing it by ``fill``. A row of such scores alone is averaged in both forms;
+    float16 has no number that is low enough for this."""
+    return max(min(fill, REPLACING), _lowest(q)) if _lowest(q) < REPLACING else max(fill, _lowest(q))
 
 
 def _lowest(v: Value) -> float:
