@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from models import catalog, devset, tiny
+from models import catalog, detectors, devset, tiny
 from models.demo import demo
+
+if TYPE_CHECKING:
+    from models import export as exporting
 
 T = TypeVar("T")
 
@@ -26,6 +29,7 @@ def list_models(as_json: bool) -> None:
     """Names of the catalog, the development set and the committed models."""
     names = {
         "catalog": [a.name for a in catalog.CATALOG],
+        "detectors": [d.name for d in detectors.DETECTORS],
         "devset": [m.name for m in devset.MODELS],
         "tiny": [m.name for m in tiny.load()],
     }
@@ -39,8 +43,18 @@ def list_models(as_json: bool) -> None:
 @main.command()
 @click.argument("names", nargs=-1, required=True)
 @click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("out/models"), show_default=True)
-@click.option("--size", type=click.Choice(["full", "small"]), default="full", show_default=True)
-@click.option("--exporter", type=click.Choice(["dynamo", "torchscript"]), default="dynamo", show_default=True)
+@click.option(
+    "--size",
+    type=click.Choice(["full", "half", "small"]),
+    default="full",
+    show_default=True,
+    help="half: detectors alone.",
+)
+@click.option(
+    "--exporter",
+    type=click.Choice(["dynamo", "torchscript"]),
+    help="dynamo for the catalog, torchscript for detectors unless given.",
+)
 @click.option("--dynamic", is_flag=True, help="Keep batch (and seq) symbolic.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a dimension, e.g. batch=8.")
 @click.option("--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), default="float32", show_default=True)
@@ -48,23 +62,46 @@ def list_models(as_json: bool) -> None:
 def export(
     names: tuple[str, ...],
     out: Path,
-    size: catalog.Size,
-    exporter: str,
+    size: detectors.Size,
+    exporter: exporting.Exporter | None,
     dynamic: bool,
     dims: tuple[str, ...],
     dtype: str,
     opset: int | None,
 ) -> None:
-    """Export catalog models (`all` for each) and print the paths."""
+    """Export catalog models (`all` for each), or detectors by name, and print the paths.
+
+    A detector is static; --dim height=H and --dim width=W are its image's, 800 and 1344 unless given. Its default is the old exporter.
+    """
     from models import export as exporting
 
     bound = {name: int(value) for name, _, value in (d.partition("=") for d in dims)}
+    found = [d for d in detectors.DETECTORS if d.name in names]
+    others = tuple(n for n in names if n not in {d.name for d in found})
+    chosen = catalog.CATALOG if others == ("all",) else tuple(_find(catalog.find, n) for n in others)
+    if chosen and size == "half":
+        raise click.UsageError("only detectors have a half size")
+    if found and (dynamic or dtype != "float32" or bound.keys() - {"height", "width"}):
+        raise click.UsageError("a detector is static float32, and its dims are height and width")
     out.mkdir(parents=True, exist_ok=True)
-    chosen = catalog.CATALOG if names == ("all",) else tuple(_find(catalog.find, n) for n in names)
+    for detector in found:
+        path = out / f"{detector.name}.onnx"
+        detectors.export(
+            detector, path, size, bound.get("height", 800), bound.get("width", 1344), exporter or "torchscript", opset
+        )
+        click.echo(path)
     for architecture in chosen:
         path = out / f"{architecture.name}.onnx"
-        which: exporting.Exporter = "dynamo" if exporter == "dynamo" else "torchscript"
-        exporting.export(architecture, path, size, which, dynamic, bound, opset, dtype)
+        exporting.export(
+            architecture,
+            path,
+            "small" if size == "small" else "full",
+            exporter or "dynamo",
+            dynamic,
+            bound,
+            opset,
+            dtype,
+        )
         click.echo(path)
 
 

@@ -24,6 +24,19 @@ class TextModel(nn.Module):
         return tuple(result)
 
 
+class Detections(nn.Module):
+    """A detector of torchvision on one image [3, H, W]: the entries of its result by name, in the order of ``outputs``."""
+
+    def __init__(self, model: nn.Module, outputs: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self.outputs = outputs
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        (found,) = self.model([image])
+        return tuple(found[name] for name in self.outputs)
+
+
 def wrap(model: nn.Module) -> nn.Module:
     """`model` itself, or a TextModel around it if it comes from transformers."""
     return TextModel(model) if hasattr(model, "config") else model

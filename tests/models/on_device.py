@@ -7,7 +7,8 @@ Without models it takes one file of every architecture in models/tiny; `--tiny` 
 `--full` exports every architecture in full size by the new exporter, static; `--full-others` in the other three forms: by the new one with batch (and
 sequence) dynamic, by the old one static and dynamic (Stable Diffusion's only if `--only` names it: bench.gpu has it). What comes first in the list of
 models is built first, in the first precision. `--json` is written after every model; `--after` keeps the rows of an earlier run that passed, and does not
-repeat them; after `--seconds` nothing begins.
+repeat them; after `--seconds` nothing begins. A folder FILE.data beside FILE.onnx, of NAME.npy for each input, is what that model is verified on.
+`--bench` adds the latency that each executable measures (one model at a time, or they disturb each other: `--jobs 1`).
 Exit code 1 if any failed. This is what is run by hand on a machine with a GPU; CI has none. To build without a device: `python -m bench.builds`.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -55,13 +57,30 @@ class Subject:
     exported: bool = False
 
 
-def run(name: str, path: str, shapes: Shapes, target: str, precision: str) -> Row:
-    """One model in one precision: status, errors against the reference, launches, seconds."""
+def latency(executable: Path, data: Path | None) -> Row:
+    """What the executable's own --bench prints, as it stands."""
+    files = [f"--input={f.stem}={f}" for f in sorted(data.glob("*.npy"))] if data else []
+    done = subprocess.run([executable, *files, "--bench", "--json"], capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        return {"bench": done.stderr.strip()[-500:]}
+    return {"bench": json.loads(done.stdout)}
+
+
+def run(name: str, path: str, shapes: Shapes, target: str, precision: str, bench: bool = False) -> Row:
+    """One model in one precision: status, errors against the reference, launches, seconds; if asked for, latency."""
+    beside = Path(path).with_suffix(".data")
+    data = beside if beside.is_dir() else None
     start = time.perf_counter()
     row: Row = {"model": name, "precision": precision, "target": target}
     with tempfile.TemporaryDirectory(prefix="aitc-models-") as folder:
         options = Options(
-            targets=(target,), output=Path(folder) / "out", precision=precision, jobs=BUILD_JOBS, verify="require", input_shapes=shapes
+            targets=(target,),
+            output=Path(folder) / "out",
+            precision=precision,
+            jobs=BUILD_JOBS,
+            verify="require",
+            input_shapes=shapes,
+            data=data,
         )
         try:
             result = compile(path, options)
@@ -73,6 +92,8 @@ def run(name: str, path: str, shapes: Shapes, target: str, precision: str) -> Ro
                 "kernels": len(result.plan.kernels),
                 "seconds": {k: round(v, 3) for k, v in result.seconds.items()},
             }
+            if bench and result.verification.ok and result.output is not None:
+                row |= latency(result.output / result.name, data)
         except AitcError as error:
             row |= {"status": "error", "detail": str(error)}
         except Exception:
@@ -107,7 +128,10 @@ def subjects(given: argparse.Namespace) -> list[Subject]:
     forms = [STATIC] * given.full + OTHER_FORMS * given.full_others
     for exporter, dynamic in forms:
         suffix = "" if (exporter, dynamic) == STATIC else f"-{exporter}-{'dynamic' if dynamic else 'static'}"
-        found += [Subject(f"{a.name}-full{suffix}", partial(export_as, a.name, (exporter, dynamic)), (), True) for a in catalog.CATALOG]
+        found += [
+            Subject(f"{a.name}-full{suffix}", partial(export_as, a.name, (exporter, dynamic)), (), True)
+            for a in catalog.CATALOG
+        ]
     if given.devset:
         from models import devset
 
@@ -124,7 +148,15 @@ def subjects(given: argparse.Namespace) -> list[Subject]:
 class Work:
     """Exports and compiles, each in a process; compiles begin in the order of ``wanted`` as far as their models are there."""
 
-    def __init__(self, wanted: Sequence[tuple[Subject, str, str]], jobs: int, seconds: float, say: Callable[[Row], None]) -> None:
+    def __init__(
+        self,
+        wanted: Sequence[tuple[Subject, str, str]],
+        jobs: int,
+        seconds: float,
+        say: Callable[[Row], None],
+        bench: bool,
+    ) -> None:
+        self.bench = bench
         self.waiting = list(wanted)
         self.workers = max(1, min(len(wanted), jobs * 3 // (2 * BUILD_JOBS)))
         self.until = time.monotonic() + seconds
@@ -166,7 +198,7 @@ class Work:
                 return
             self.waiting.remove(work)
             s, target, precision = work
-            future = self.pool.submit(run, s.name, self.paths[s.name], s.shapes, target, precision)
+            future = self.pool.submit(run, s.name, self.paths[s.name], s.shapes, target, precision, self.bench)
             self.compiles[future] = {"model": s.name, "precision": precision, "target": target}
 
     def _exported(self, future: Future[Any]) -> None:
@@ -177,7 +209,15 @@ class Work:
             mine = [w for w in self.waiting if w[0].name == name]
             self.waiting = [w for w in self.waiting if w not in mine]
             for _, target, precision in mine:
-                self.say({"model": name, "precision": precision, "target": target, "status": "no export", "detail": traceback.format_exc()})
+                self.say(
+                    {
+                        "model": name,
+                        "precision": precision,
+                        "target": target,
+                        "status": "no export",
+                        "detail": traceback.format_exc(),
+                    }
+                )
 
     def _compiled(self, future: Future[Any]) -> None:
         row = self.compiles.pop(future)
@@ -196,7 +236,8 @@ def kept(file: Path | None) -> list[Row]:
 
 def line(row: Mapping[str, Any]) -> str:
     head = f"{row['status']:9} {row['model']:44} {row['target']:7} {row['precision']:6} {row.get('launches', ''):>4} launches"
-    return f"{head} {row.get('wall_s', 0):>6} s  {str(row['detail']).replace(chr(10), ' | ')[:300]}"
+    bench = f"  bench {row['bench']}"[:400] if "bench" in row else ""
+    return f"{head} {row.get('wall_s', 0):>6} s  {str(row['detail']).replace(chr(10), ' | ')[:300]}{bench}"
 
 
 def main() -> int:
@@ -209,7 +250,7 @@ def main() -> int:
     parser.add_argument("--after", type=Path)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--only", action="append", help="word that the model's name contains")
-    for flag in ("--full", "--full-others", "--devset", "--tiny"):
+    for flag in ("--full", "--full-others", "--devset", "--tiny", "--bench"):
         parser.add_argument(flag, action="store_true")
     given = parser.parse_args()
     rows = kept(given.after)
@@ -232,7 +273,7 @@ def main() -> int:
         write()
 
     write()
-    left = Work(wanted, given.jobs, given.seconds, say).run() if wanted else 0
+    left = Work(wanted, given.jobs, given.seconds, say, given.bench).run() if wanted else 0
     print(f"{len(rows) - len(bad)} passed, {len(bad)} failed, {left} not begun")
     return 1 if bad else 0
 
