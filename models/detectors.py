@@ -22,6 +22,7 @@ from models.inputs import Array
 if TYPE_CHECKING:
     import torch
 
+FOLDER = Path(__file__).resolve().parent / "tiny" / "detectors"
 Size = Literal["full", "half", "small"]
 CLASSES = {"full": 91, "half": 91, "small": 5}
 THRESHOLD = (
@@ -119,8 +120,10 @@ def export(
     opset: int | None = None,
     module: torch.nn.Module | None = None,
 ) -> None:
-    """Write ``path``, for images of that size."""
+    """Write ``path``, for images of that size; in small size as the repository holds it, in FOLDER."""
     import torch
+
+    from models.tiny import strip
 
     model = module or detector.module(size, height, width)
     options: dict[str, Any] = {
@@ -136,6 +139,8 @@ def export(
         torch.onnx.export(
             model, (example,), str(path), input_names=["image"], output_names=list(detector.outputs), **options
         )
+    if size == "small":
+        strip(path)
 
 
 def _sizes(height: int, width: int) -> dict[str, int]:

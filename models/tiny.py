@@ -124,7 +124,7 @@ def _export(architecture: Architecture, name: str, exporter: Exporter, dynamic: 
     dtype = "float16" if variant == "float16" else "float32"
     opset = 23 if variant == "opset23" else OPSETS[exporter]
     export(architecture, path, "small", exporter, dynamic, opset=opset, dtype=dtype, fold_norms=variant != "unfolded")
-    _strip(path)
+    strip(path)
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: {path.stat().st_size} bytes, at most {MAX_BYTES}: make the small size smaller")
     typical = architecture.dims("small")
@@ -148,17 +148,14 @@ def _export(architecture: Architecture, name: str, exporter: Exporter, dynamic: 
     )
 
 
-def _strip(path: Path) -> None:
+def strip(path: Path) -> None:
     """Drop what compilers ignore and a repository should not hold: stack traces with paths of the machine."""
     import onnx
 
     model = onnx.load(path)
     del model.metadata_props[:]
     graph = model.graph
-    del graph.metadata_props[:]
-    for item in (*graph.node, *graph.initializer, *graph.input, *graph.output, *graph.value_info):
-        del item.metadata_props[:]
-        item.doc_string = ""
+    _bare(graph)
     for function in model.functions:
         del function.metadata_props[:]
     if model.ByteSize() > SHORTEN_ABOVE_BYTES:  # the long names of a thousand nodes
@@ -166,16 +163,40 @@ def _strip(path: Path) -> None:
     onnx.save(model, path)
 
 
+def _bare(graph: onnx.GraphProto) -> None:
+    del graph.metadata_props[:]
+    for item in (*graph.node, *graph.initializer, *graph.input, *graph.output, *graph.value_info):
+        del item.metadata_props[:]
+        item.doc_string = ""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _bare(attribute.g)
+
+
 def _shorten(graph: onnx.GraphProto) -> None:
-    """Number the nodes and the values between them; names of inputs, outputs and initializers stay."""
+    """Number the nodes and the values between them, those of bodies too; names of the graph's inputs, outputs and initializers stay."""
     kept = {v.name for v in (*graph.input, *graph.output, *graph.initializer)}
-    names: dict[str, str] = {"": ""}
+    _number(graph, {"": "", **{name: name for name in kept}}, "/")
+
+
+def _number(graph: onnx.GraphProto, outer: Mapping[str, str], prefix: str) -> None:
+    """``outer`` maps old names to new ones; a body sees those of the graph around it, and its own are under ``prefix``."""
+    names = dict(outer)
+    for n, value in enumerate((*graph.input, *graph.initializer)):
+        names.setdefault(value.name, f"{prefix}in{n}")
+        value.name = names[value.name]
     for index, node in enumerate(graph.node):
-        node.name = f"/{node.op_type}_{index}"
-        node.input[:] = [names.get(i, i) for i in node.input]
+        node.name = f"{prefix}{node.op_type}_{index}"
+        node.input[:] = [names[i] for i in node.input]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _number(attribute.g, names, f"{prefix}{index}/")
         for slot, output in enumerate(node.output):
-            names[output] = output if output in kept else f"/{index}.{slot}"
+            names.setdefault(output, f"{prefix}{index}.{slot}")
         node.output[:] = [names[o] for o in node.output]
+    for value in graph.output:
+        value.name = names[value.name]
     for value in graph.value_info:
         value.name = names.get(value.name, value.name)
 

@@ -8,7 +8,7 @@ Without models it takes one file of every architecture in models/tiny; `--tiny` 
 sequence) dynamic, by the old one static and dynamic (Stable Diffusion's only if `--only` names it: bench.gpu has it). What comes first in the list of
 models is built first, in the first precision. `--json` is written after every model; `--after` keeps the rows of an earlier run that passed, and does not
 repeat them; after `--seconds` nothing begins. A folder FILE.data beside FILE.onnx, of NAME.npy for each input, is what that model is verified on.
-`--bench` adds the latency that each executable measures (one model at a time, or they disturb each other: `--jobs 1`).
+`--bench` adds the latency that each executable measures (one model at a time then, with all --jobs compilers).
 Exit code 1 if any failed. This is what is run by hand on a machine with a GPU; CI has none. To build without a device: `python -m bench.builds`.
 """
 
@@ -44,7 +44,7 @@ Row = dict[str, Any]
 STATIC = ("dynamo", False)  # what bench.gpu measures, too
 OTHER_FORMS = [("torchscript", True), ("dynamo", True), ("torchscript", False)]
 EXPORTERS = 4  # processes that export at once
-BUILD_JOBS = 2  # compilers of one model
+BUILD_JOBS = 2  # compilers of one model, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def latency(executable: Path, data: Path | None) -> Row:
     return {"bench": json.loads(done.stdout)}
 
 
-def run(name: str, path: str, shapes: Shapes, target: str, precision: str, bench: bool = False) -> Row:
+def run(name: str, path: str, shapes: Shapes, target: str, precision: str, jobs: int = BUILD_JOBS, bench: bool = False) -> Row:
     """One model in one precision: status, errors against the reference, launches, seconds; if asked for, latency."""
     beside = Path(path).with_suffix(".data")
     data = beside if beside.is_dir() else None
@@ -77,7 +77,7 @@ def run(name: str, path: str, shapes: Shapes, target: str, precision: str, bench
             targets=(target,),
             output=Path(folder) / "out",
             precision=precision,
-            jobs=BUILD_JOBS,
+            jobs=jobs,
             verify="require",
             input_shapes=shapes,
             data=data,
@@ -158,7 +158,8 @@ class Work:
     ) -> None:
         self.bench = bench
         self.waiting = list(wanted)
-        self.workers = max(1, min(len(wanted), jobs * 3 // (2 * BUILD_JOBS)))
+        self.workers = 1 if bench else max(1, min(len(wanted), jobs * 3 // (2 * BUILD_JOBS)))
+        self.build_jobs = max(BUILD_JOBS, jobs // self.workers)
         self.until = time.monotonic() + seconds
         self.say = say
         self.paths: dict[str, str] = {}
@@ -198,7 +199,7 @@ class Work:
                 return
             self.waiting.remove(work)
             s, target, precision = work
-            future = self.pool.submit(run, s.name, self.paths[s.name], s.shapes, target, precision, self.bench)
+            future = self.pool.submit(run, s.name, self.paths[s.name], s.shapes, target, precision, self.build_jobs, self.bench)
             self.compiles[future] = {"model": s.name, "precision": precision, "target": target}
 
     def _exported(self, future: Future[Any]) -> None:
