@@ -27,7 +27,8 @@ from aitc.build.weights import write_weights
 from aitc.emit.project import emit
 from aitc.errors import AitcError, Diagnostic, Exit
 from aitc.importer.check import file_name
-from aitc.importer.onnx import import_model
+from aitc.importer.onnx import Imported, import_model
+from aitc.importer.values import Bound
 from aitc.ir.graph import Graph
 from aitc.ir.use import input_uses
 from aitc.passes.base import Context
@@ -66,6 +67,7 @@ class Options:
     name: str = ""  # of the library; none: the file's
     dims: tuple[tuple[str, int | tuple[int, int] | str], ...] = ()  # a size, inclusive bounds, or an expression over other dims
     input_shapes: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
+    values: tuple[tuple[str, Any], ...] = ()  # inputs that become constants: a number, a bool or a list of them
     input_files: tuple[tuple[str, Path], ...] = ()  # .npy files to verify on, by input
     data: Path | None = None  # a folder of such, or of ONNX's test data
     precision: str = "model"
@@ -128,15 +130,15 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
     place = options.output if options.stop_after == STAGES[-1] else None
     run = stages.run
     with contextlib.suppress(Stopped), _folder(place, result, options.weights) as folder:
-        bindings, shapes = dict(options.dims), dict(options.input_shapes)
-        imported = run("import", lambda: import_model(model, bindings, shapes), describe.import_said)
+        bindings, shapes, values = dict(options.dims), dict(options.input_shapes), dict(options.values)
+        imported = run("import", lambda: import_model(model, bindings, shapes, values=values), describe.import_said)
         graph = result.graph = imported.graph
         uses = tuple(input_uses(graph).items())
-        given = _given(graph, options)
+        given = _given(imported, options)
         run("simplify", lambda: changed(simplify, graph, context), describe.graph_said)
         run("fuse", lambda: changed(fuse, graph, context), lambda g: describe.fuse_said(g, context))
         if options.precision == "fp16":
-            context.ranges = measured_ranges(model, graph, dict(uses), options.seed, options.verify_timeout)
+            context.ranges = measured_ranges(model, graph, dict(uses), options.seed, options.verify_timeout, imported.bound)
         run("layout", lambda: changed(layout, graph, context), lambda g: describe.layout_said(g, context))
         names, metadata = tuple(t.name for t in targets), tuple(imported.metadata.items())
         facts = result.facts = PlanOptions(
@@ -150,7 +152,7 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
             stages.write_file("emit", "weights.bin", lambda path: write_weights(plan, path))
         built = run("build", lambda: build_plan(plan, sources, folder, options, stages.progress), describe.build_said)
         result.resources = built.resources
-        subject = subject_of_plan(plan, folder, roundoff(graph, options.precision), depth(graph))
+        subject = subject_of_plan(plan, folder, roundoff(graph, options.precision), depth(graph), imported.bound)
         subject = replace(subject, limit_s=options.verify_timeout, asked=asked)
         checked = run("verify", lambda: _verify(subject, model, result, options, facts, given), describe.verification_said)
         result.verification = checked
@@ -159,12 +161,13 @@ def compile(model: str | Path | bytes, options: Options, progress: Progress | No
     return result
 
 
-def _given(graph: Graph, options: Options) -> tuple[Given, ...]:
+def _given(imported: Imported, options: Options) -> tuple[Given, ...]:
     """The inputs that a user gives, read and checked before anything takes long."""
     if not options.input_files and options.data is None:
         return ()
+    graph = imported.graph
     ports = tuple(Port(v.name, v.type.dtype, v.shape, "") for v in graph.inputs)
-    return read_given(options.input_files, options.data, ports, graph.output_names, dim_sources(graph, {}))
+    return read_given(options.input_files, options.data, ports, graph.output_names, dim_sources(graph, {}), imported.bound)
 
 
 _IN_PLACE = (("simplify", simplify), ("fuse", fuse), ("layout", layout))
@@ -255,6 +258,7 @@ def _verify(
     if options.bisect and answer.status == "failed":
         steps = _steps(model, options, result, facts)
         feeds = random_inputs(subject.inputs, answer.dims, answer.seed, answer.attempt, answer.manner)
+        feeds |= {b.name: b.array for b in subject.bound}
         feeds |= next((g.inputs for g in given if g.where == answer.where), {})
         try:
             found = apart(lambda: first_difference(steps, model, feeds, subject.tolerance), "the search for the first difference")
@@ -276,17 +280,17 @@ def _steps(model: str | Path | bytes, options: Options, result: Result, facts: P
             return run_binary(subject_of_plan(plan, folder), arrays)
 
     return Steps(
-        lambda: import_model(model, dict(options.dims), dict(options.input_shapes)).graph,
+        lambda: import_model(model, dict(options.dims), dict(options.input_shapes), values=dict(options.values)).graph,
         tuple((name, partial(changed, stage, context=context)) for name, stage in _IN_PLACE),
         lambda g: check_plan(schedule(g, target, facts, table)),
         run,
     )
 
 
-def subject_of_plan(plan: Plan, folder: Path, roundoff: float = 0.0, depth: int = 1) -> Subject:
+def subject_of_plan(plan: Plan, folder: Path, roundoff: float = 0.0, depth: int = 1, bound: tuple[Bound, ...] = ()) -> Subject:
     """What verify needs to know of a plan that was built into ``folder``."""
     device = Settings.read().device_index
-    return Subject(folder, plan.name, plan.api, plan.inputs, plan.outputs, plan.dims, roundoff, depth, device, plan.requires)
+    return Subject(folder, plan.name, plan.api, plan.inputs, plan.outputs, plan.dims, roundoff, depth, device, plan.requires, bound=bound)
 
 
 @contextlib.contextmanager

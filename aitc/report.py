@@ -14,6 +14,7 @@ from aitc import __version__
 from aitc.build.cmake import BuildResult
 from aitc.build.resources import resources_json, usage
 from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.importer.values import Bound
 from aitc.ir import dim as dm
 from aitc.ir import dtype as dt
 from aitc.ir.parse import parse_dim
@@ -53,6 +54,7 @@ def report_of(
         "dims": [asdict(d) for d in plan.dims],
         "requires": [{"less": _number(r.less), "more": _number(r.more), "equal": r.equal, "what": r.what} for r in plan.requires],
         "inputs": [_port(p) for p in plan.inputs],
+        "values": [b.json() for b in subject.bound],
         "outputs": [_port(p) for p in plan.outputs],
         "files": files,
         "bytes": {"arena": plan.arena_bytes, "weights": plan.weights_bytes, "state": plan.state_bytes},
@@ -183,5 +185,6 @@ def subject_of(folder: Path, report: Mapping[str, Any], device: int = 0) -> Subj
 
     requires = tuple(Require(side(r["less"]), side(r["more"]), r["equal"], r["what"]) for r in report.get("requires", ()))
     return Subject(
-        folder, report["name"], report["api"], inputs, outputs, dims, report["roundoff"], report["depth"], device, requires
+        folder, report["name"], report["api"], inputs, outputs, dims, report["roundoff"], report["depth"], device, requires,
+        bound=tuple(Bound.of_json(b) for b in report.get("values", ())),
     )

@@ -61,6 +61,27 @@ def parse_input(text: str) -> tuple[str, tuple[int | str, ...] | Path]:
     return name, tuple(int(a) if a.isdigit() else a for a in axes)
 
 
+def parse_value(text: str) -> tuple[str, Any]:
+    """``sr=16000``, ``use_cache=true``, ``scale=0.5``; with commas a list: ``sizes=1,3``."""
+    name, sign, value = text.rpartition("=")
+    try:
+        items = [_number(v.strip()) for v in value.split(",") if v.strip()]
+        if not sign or not name or (not items and value.strip(" ,")):
+            raise ValueError
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither NAME=NUMBER nor NAME=true|false nor NAME=NUMBER,NUMBER,...") from None
+    return name, items[0] if len(items) == 1 and "," not in value else tuple(items)
+
+
+def _number(text: str) -> bool | int | float:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return int(text, 0)
+    except ValueError:
+        return float(text)
+
+
 def parse_file(text: str) -> tuple[str, Path]:
     """``x=FILE.npy``, where no shape can be given."""
     name, value = parse_input(text)
@@ -137,6 +158,14 @@ model_flags = _apply(
         metavar="NAME=N,N,...|FILE.npy",
         callback=_many(parse_input),
         help="Shape of a model input, or a file with the data to verify on.",
+    ),
+    click.option(
+        "--value",
+        "values",
+        multiple=True,
+        metavar="NAME=V[,V...]",
+        callback=_many(parse_value),
+        help="Make an input a constant of the binary, which then has no such input: sr=16000, use_cache=true.",
     ),
     click.option(
         "--precision",

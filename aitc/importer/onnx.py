@@ -20,6 +20,7 @@ from aitc.errors import AitcError, Diagnostic, near
 from aitc.importer import check, dims, empty, limits
 from aitc.importer.dims import Binding
 from aitc.importer.external import check_external
+from aitc.importer.values import Bound, Number, fitting
 from aitc.importer.walk import Environment, Walker, is_too_large
 from aitc.ir import dim as d
 from aitc.ir import dtype as dt
@@ -43,6 +44,7 @@ class Imported:
     producer: str
     nodes: int  # ONNX nodes in the file, bodies and functions included
     dims: Mapping[str, Dim] = field(default_factory=dict)  # the model's dim names and what they became
+    bound: tuple[Bound, ...] = ()  # inputs that became constants
 
     @property
     def dim_names(self) -> tuple[tuple[str, str], ...]:
@@ -56,16 +58,17 @@ def import_model(
     dims: Mapping[str, Binding] | None = None,
     input_shapes: Mapping[str, Sequence[Union[int, str]]] | None = None,
     folder: Path | None = None,
+    values: Mapping[str, Number | Sequence[Number]] | None = None,
 ) -> Imported:
     """Imports a model. ``dims`` binds dim names to sizes or (low, high) ranges, ``input_shapes`` the shapes of
-    inputs. ``folder``: where the external data of a ModelProto lie. Dims are at least 1, or 0 where the graph bears that
+    inputs, ``values`` makes inputs constants. ``folder``: where the external data of a ModelProto lie. Dims are at least 1, or 0 where the graph bears that
     (``empty``). Raises AitcError."""
     registry.load("aitc.ops")
     model, name, beside = check.read(source)
     folder = beside or folder
 
     def importer(may_be_empty: frozenset[str] = frozenset()) -> _ModelImporter:
-        return _ModelImporter(model, name, folder, dict(dims or {}), dict(input_shapes or {}), may_be_empty)
+        return _ModelImporter(model, name, folder, dict(dims or {}), dict(input_shapes or {}), dict(values or {}), may_be_empty)
 
     first = importer()
     found = first.run()
@@ -86,6 +89,7 @@ class _ModelImporter:
         folder: Path | None,
         bindings: dict[str, Binding],
         shapes: dict[str, Sequence[Union[int, str]]],
+        values: dict[str, Number | Sequence[Number]],
         may_be_empty: frozenset[str] = frozenset(),
     ):
         self.model = model
@@ -93,6 +97,8 @@ class _ModelImporter:
         self.folder = folder
         self.bindings = bindings
         self.shapes = shapes
+        self.values = values
+        self.bound: dict[str, Bound] = {}
         self.problems: list[Diagnostic] = []
         self.symbols: dict[str, Dim] = {}
         self.taken: set[str] = set()  # names of symbols
@@ -135,8 +141,9 @@ class _ModelImporter:
         metadata = {p.key: p.value for p in self.model.metadata_props}
         producer = " ".join(filter(None, (self.model.producer_name, self.model.producer_version)))
         return Imported(
-            self.graph, self.name.removesuffix(".onnx"), opsets, metadata, producer, walker.count, dict(self.symbols)
-        )
+            self.graph, self.name.removesuffix(".onnx"), opsets, metadata, producer, walker.count, dict(self.symbols),
+            tuple(self.bound.values()),
+        )  # fmt: skip
 
     def _raise(self) -> None:
         if self.problems:
@@ -161,6 +168,7 @@ class _ModelImporter:
             s.values.name for s in self.model.graph.sparse_initializer
         }
         inputs = [i for i in self.model.graph.input if i.name not in constants]
+        self._bind_values(inputs)
         self._bind_spellings(inputs)
         self._bind_shapes(inputs)
         bare = self._bare_names(inputs)
@@ -181,6 +189,9 @@ class _ModelImporter:
                 rank = len(proto.type.tensor_type.shape.dim)
                 self._problem("I04", f"input {proto.name!r} has {rank} axes; more than {limits.RANK} are not compiled")
                 continue
+            if proto.name in self.bound:
+                environment.values[proto.name] = scope.constant(self.bound[proto.name].array, name=proto.name)
+                continue
             shape = self._shape(proto, bare)
             if shape is not None and is_too_large(TensorType(dtype, shape)):
                 self._problem("I04", f"input {proto.name!r} is {TensorType(dtype, shape)}: more than can be addressed")
@@ -188,6 +199,24 @@ class _ModelImporter:
                 environment.values[proto.name] = self.graph.add_input(proto.name, TensorType(dtype, shape))
         for name in sorted(set(self.bindings) - set(self.symbols)):
             self._problem("I10", f"--dim {name}: the model has no such dim", near(name, sorted(self.symbols), "dims"))
+
+    def _bind_values(self, inputs: Sequence[onnx.ValueInfoProto]) -> None:
+        """Makes constants of the inputs that --value gives; dims in their shapes get their sizes, in other inputs, too."""
+        by_name = {p.name: (i, p) for i, p in enumerate(inputs)}
+        for name, value in self.values.items():
+            if name not in by_name:
+                self._problem("I10", f"--value {name}: the model has no such input", near(name, by_name, "inputs"))
+                continue
+            index, proto = by_name[name]
+            try:
+                self.bound[name] = Bound(name, index, fitting(proto, value))
+            except ValueError as problem:
+                self._problem("I10", f"--value {name} does not fit the input: {problem}")
+                continue
+            if name in self.shapes:
+                self._problem("I10", f"--input {name}: --value makes this input a constant", "leave one of them out")
+            elif proto.type.tensor_type.HasField("shape"):
+                self.shapes[name] = self.bound[name].array.shape
 
     def _bind_spellings(self, inputs: Sequence[onnx.ValueInfoProto]) -> None:
         """Lets --dim name a dim as the model does, or by the identifier that stands for it in generated code."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from aitc.errors import AitcError, Diagnostic, Exit, near
 from aitc.importer import dims as spelling
+from aitc.importer.values import Bound
 from aitc.importer.weights import read_tensor
 from aitc.ir import dim as dm
 from aitc.schedule.plan.plan import DimSource, Port, Require
@@ -30,16 +31,20 @@ class Given:
 
 
 def read_given(
-    files: Sequence[tuple[str, Path]], folder: Path | None, inputs: Sequence[Port], outputs: Sequence[str], dims: Sequence[DimSource]
+    files: Sequence[tuple[str, Path]], folder: Path | None, inputs: Sequence[Port], outputs: Sequence[str], dims: Sequence[DimSource],
+    bound: Sequence[Bound] = (),
 ) -> tuple[Given, ...]:
     """What --input NAME=FILE and --data FOLDER name; nothing where neither is given.
 
     The folder holds NAME.npy (other characters than letters, digits, ``.`` and ``-`` of the name may be ``_``), or input_0.pb,
-    input_1.pb ... in the order of the model's inputs and maybe output_0.pb ..., or folders test_data_set_0 ... of these. Files win.
+    input_1.pb ... in the order of the model's inputs, the ``bound`` ones among them, and maybe output_0.pb ..., or folders test_data_set_0 ... of these.
+    Files win.
     Raises AitcError: all names that the model has not, types and shapes that it does not take (USAGE), files that cannot be read (IO).
     """
     problems: list[Diagnostic] = []
     names = [p.name for p in inputs]
+    for b in sorted(bound, key=lambda b: b.index):
+        names.insert(b.index, b.name)
     own: Arrays = {}
     for name, path in (_split(n, p, names) for n, p in files):
         if name in names:
@@ -55,6 +60,11 @@ def read_given(
     result = []
     for given in found:
         arrays = {**given.inputs, **own}
+        problems += [
+            Diagnostic("C02", f"input {b.name!r} is a constant of the binary, {b.array.tolist()}, and its file holds something else")
+            for b in bound
+            if b.name in arrays and not np.array_equal(arrays[b.name], b.array)
+        ]
         taken: Arrays = {}
         sizes: dict[str, int] = {}
         for index, port in enumerate(inputs):

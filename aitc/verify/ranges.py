@@ -19,6 +19,7 @@ from aitc.build.cache import cache_folder, entry_path, keep
 from aitc.errors import AitcError
 from aitc.importer.external import external_files
 from aitc.importer.rebatch import with_batch
+from aitc.importer.values import Bound
 from aitc.ir import dim as dm
 from aitc.ir.dtype import F32
 from aitc.ir.graph import Graph, Node
@@ -41,10 +42,12 @@ WHOLE_BYTES = 1 << 28  # of values that may be kept all at once, where the refer
 VERSION = 4  # of what is kept in the cache
 
 
-def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0, limit_s: float = TIMEOUT_S) -> Ranges:
+def measured_ranges(
+    model: str | Path | bytes, graph: Graph, uses: Mapping[str, str], seed: int = 0, limit_s: float = TIMEOUT_S, bound: Sequence[Bound] = ()
+) -> Ranges:
     """The largest finite magnitude of each float32 value of the main graph, by ONNX name, on random inputs.
 
-    ``graph``: what was imported from ``model``. Where there is no reference or the work would be too much, nothing is
+    ``graph``: what was imported from ``model``, with the inputs ``bound`` to values. Where there is no reference or the work would be too much, nothing is
     measured, but estimated from the weights (``aitc/passes/estimate.py``). The reference runs in a child process, for at most ``limit_s``.
     """
     if not any(v.type.dtype is F32 for g in walk(graph) for v in g.values()):
@@ -67,13 +70,13 @@ def measured_ranges(model: str | Path | bytes, graph: Graph, uses: Mapping[str, 
     if least > LIMIT_OPERATIONS:
         return _estimated(graph, f"{least:.1e} multiply-adds, and the limit is {LIMIT_OPERATIONS:.1e}")
     folder = cache_folder()
-    entry = entry_path(folder, _key(model, ports, seed), ".ranges.json") if folder else ""
+    entry = entry_path(folder, _key(model, ports, seed, bound), ".ranges.json") if folder else ""
     try:
         return Ranges(**json.loads(Path(entry).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         pass
     try:
-        ranges = apart(lambda: _measure(model, graph, ports, symbols, requires, seed), "measuring", limit_s)
+        ranges = apart(lambda: _measure(model, graph, ports, symbols, requires, seed, bound), "measuring", limit_s)
     except ChildFailed as failed:  # a crash of onnxruntime, or a loop without end: bodies count once
         ranges = _estimated(graph, str(failed))
     if entry and ranges.measured:  # what failed may have failed for want of memory
@@ -101,10 +104,10 @@ def _size(d: dm.Dim, dims: Mapping[str, int]) -> int:
     return d if isinstance(d, int) else dm.hint(dm.substitute(d, dims))
 
 
-def _key(model: str | Path | bytes, ports: Sequence[Port], seed: int) -> str:
+def _key(model: str | Path | bytes, ports: Sequence[Port], seed: int, bound: Sequence[Bound]) -> str:
     """What a measurement depends on: the model's bytes and its external data, the inputs, the reference, these limits."""
     limits = (VERSION, LIMIT_OPERATIONS, ELEMENT_OPERATIONS, SAMPLES, WHOLE_BYTES)
-    whole = hashlib.sha256(f"{version('onnxruntime')} {limits} {seed} {ports}".encode())
+    whole = hashlib.sha256(f"{version('onnxruntime')} {limits} {seed} {ports} {[b.json() for b in bound]}".encode())
     if isinstance(model, bytes):
         whole.update(model)
         return whole.hexdigest()
@@ -126,7 +129,8 @@ def _smaller(symbols: Sequence[DimSource], ports: Sequence[Port], requires: Sequ
 
 
 def _measure(
-    model: str | Path | bytes, graph: Graph, ports: tuple[Port, ...], symbols: Sequence[DimSource], requires: Sequence[Require], seed: int
+    model: str | Path | bytes, graph: Graph, ports: tuple[Port, ...], symbols: Sequence[DimSource], requires: Sequence[Require], seed: int,
+    bound: Sequence[Bound],
 ) -> Ranges:
     folder = None if isinstance(model, bytes) else Path(model).parent
     why = "no size of the inputs fits"
@@ -142,7 +146,7 @@ def _measure(
             taken = tuple(replace(p, shape=shapes[p.name]) for p in ports)
             how = f"measured on random inputs, {SAMPLES} samples of a batch of {next(p.shape[0] for p in ports if p.shape)}"
         try:
-            feeds = random_inputs(taken, dims, seed)
+            feeds = random_inputs(taken, dims, seed) | {b.name: b.array for b in bound}
             structure = proto or load_structure(model)
             begin()
             try:

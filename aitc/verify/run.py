@@ -16,6 +16,7 @@ import numpy as np
 
 from aitc.build.scratch import scratch
 from aitc.errors import AitcError, Diagnostic, Exit
+from aitc.importer.values import Bound
 from aitc.schedule.plan.dims import consistent, fit
 from aitc.schedule.plan.plan import DimSource, Port, Require
 from aitc.verify.child import TIMEOUT_S, ChildFailed, Crashed, TooLong, apart, begin
@@ -46,6 +47,7 @@ class Subject:
     device: int = 0
     requires: tuple[Require, ...] = ()  # what has to be true of the dims
     sizes: Mapping[str, int] = field(default_factory=dict)  # of dims (by C name) that a user wants verified
+    bound: tuple[Bound, ...] = ()  # inputs of the model that are constants of the binary
     limit_s: float = TIMEOUT_S  # for each step of a verification: a run of the reference, a run of the binary
     asked: Tolerance | None = None  # what a user wants instead of ours
 
@@ -264,7 +266,7 @@ def _choices(subject: Subject, given: Given, fixed: Mapping[str, int]) -> Iterat
 def _trial(subject: Subject, reference: Reference, seed: int, dims: dict[str, int], attempt: int, given: Given, manner: str = "") -> Trial:
     """One trial. Outputs that are all given are believed without a reference."""
     free = [p for p in subject.inputs if p.name not in given.inputs]
-    arrays = {**random_inputs(free, dims, seed, attempt, manner), **given.inputs}
+    arrays = {**random_inputs(free, dims, seed, attempt, manner), **given.inputs, **{b.name: b.array for b in subject.bound}}
     if not free and {p.name for p in subject.outputs} <= given.expected.keys():
         own: dict[str, Any] = {}  # what misses them is measured by how far the reference moves
         with contextlib.suppress(NoReference):

@@ -67,7 +67,7 @@ def command(
     subject = subject_of(output, report, Settings.read().device_index if device is None else device)
     sizes, rules = asked_sizes(dims, subject.dims)
     subject = replace(subject, limit_s=verify_timeout, asked=asked, sizes=sizes, requires=(*subject.requires, *rules))
-    given = read_given(input_files, data, subject.inputs, [p.name for p in subject.outputs], subject.dims)
+    given = read_given(input_files, data, subject.inputs, [p.name for p in subject.outputs], subject.dims, subject.bound)
     load_oracle()
     with interrupt.unwinding():
         answers = [verify(subject, model, seed + 2 * i, given) for i in range(runs)]

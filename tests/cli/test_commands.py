@@ -105,6 +105,21 @@ def test_verify(aitc: Aitc, built: Path) -> None:
     assert answer["runs"][0]["dims"] == {"batch": 7}
 
 
+@pytest.mark.slow
+def test_values_are_constants_of_the_binary(aitc: Aitc, tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["": 21]> g (float[n] x, int64 sr) => (float[n] y) <int64 fast = {16000}> { p = Equal(sr, fast)
+        y = If(p) <then_branch = t () => (float[n] a) { a = Neg(x) }, else_branch = e () => (float[n] b) { b = Exp(x) }> }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "rates.onnx")
+    flags = ["--value", "sr=16000", "-t", "cpu", "--require-verify", "--json"]
+    answer = json.loads(aitc("compile", "rates.onnx", *flags, cwd=tmp_path).out)
+    assert answer["verification"]["status"] == "passed" and [p["name"] for p in answer["inputs"]] == ["x"]
+    assert answer["values"] == [{"name": "sr", "index": 1, "dtype": "i64", "shape": [], "value": 16000}]
+    assert aitc("verify", "rates.onnx", "out", cwd=tmp_path).code == 0
+    report = tmp_path / "out" / "rates.json"
+    report.write_text(report.read_text().replace('"value": 16000', '"value": 8000'))  # now the reference takes the other branch
+    assert aitc("verify", "rates.onnx", "out", cwd=tmp_path).code == Exit.VERIFY
+
+
 def test_data_of_a_user(aitc: Aitc, built: Path, tmp_path: Path) -> None:
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
     want = np.maximum(x @ np.full((4, 3), 2, np.float32) + 1, 0)

@@ -11,6 +11,7 @@ import onnx.numpy_helper
 import pytest
 
 from aitc.errors import AitcError, Exit
+from aitc.importer.values import Bound
 from aitc.ir import dtype as dt
 from aitc.ir.dim import symbol
 from aitc.schedule.plan.plan import DimSource, Port
@@ -71,6 +72,18 @@ def test_onnx_test_data(tmp_path: Path) -> None:
     assert "the model has 3 inputs" in said(folder=place) or "cannot be read" in said(folder=place)
     (place / "input_0.pb").write_bytes(b"no tensor at all")
     assert "cannot be read as a tensor of ONNX" in said(folder=place, code=Exit.IO)
+
+
+def test_inputs_that_are_constants_of_the_binary(tmp_path: Path) -> None:
+    bound = (Bound("rate", 1, np.array(8)),)
+    for i, array in enumerate((X, np.array(8), IDS, HALF)):
+        (tmp_path / f"input_{i}.pb").write_bytes(onnx.numpy_helper.from_array(array).SerializeToString())
+    (given,) = read_given((), tmp_path, PORTS, ["y"], DIMS, bound)
+    assert sorted(given.inputs) == ["half", "ids", "x/in:0"] and given.sizes == {"n": 3}
+    np.testing.assert_array_equal(given.inputs["ids"], IDS)
+    (tmp_path / "input_1.pb").write_bytes(onnx.numpy_helper.from_array(np.array(16)).SerializeToString())
+    with pytest.raises(AitcError, match="'rate' is a constant of the binary, 8, and its file holds something else"):
+        read_given((), tmp_path, PORTS, ["y"], DIMS, bound)
 
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
