@@ -35,7 +35,7 @@ def agrees(folder: Path) -> set[int]:
 
 
 def test_on_cpu(tmp_path: Path) -> None:
-    compile_for_cpu(FILE, tmp_path / "out", isas=("native",))  # one set: half of the time
+    compile_for_cpu(FILE, tmp_path / "out")
     counts = agrees(tmp_path / "out")
     assert 0 in counts and 1 in counts and max(counts) > 3, counts
 
