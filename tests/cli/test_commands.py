@@ -128,7 +128,7 @@ def test_data_of_a_user(aitc: Aitc, built: Path, tmp_path: Path) -> None:
     for name, array in (("input_0", x), ("output_0", want)):
         (place / f"{name}.pb").write_bytes(nh.from_array(array).SerializeToString())
     done = aitc("verify", "small.onnx", "out", "--data", tmp_path / "data", cwd=built)
-    assert done.code == 0 and f"beside {place}'s outputs" in done.out, done.err
+    assert done.code == 0 and f"against {place}'s outputs" in done.out, done.err
     (place / "output_0.pb").write_bytes(nh.from_array(want + 0.1).SerializeToString())
     assert aitc("verify", "small.onnx", "out", "--data", place, cwd=built).code == Exit.VERIFY
     own = ("verify", "small.onnx", "out", "--data", place, "--atol", "0.11")
