@@ -205,7 +205,9 @@ def _others(subject: Subject, dims: dict[str, int]) -> Iterator[tuple[str, dict[
 
 
 def _hollow(subject: Subject, reference: Reference, trials: Sequence[Trial]) -> dict[str, str]:
-    return vacuous((t.want for t in trials), (p.name for p in subject.outputs if p.name not in reference.random))
+    # An output that no sizes give an element says all that it has: its shape and its type.
+    telling = (p.name for p in subject.outputs if p.name not in reference.random and 0 not in p.shape)
+    return vacuous((t.want for t in trials), telling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,12 +154,12 @@ PARTS: dict[str, Callable[[Model], None]] = {
     "rows": _rows,
     "others": _others,
     "float8": _float8,
-    "images": _images,
+    "pictures": _images,
     "chains": _chains,
 }
 EVERYWHERE = tuple(part for part in PARTS if part != "chains")
 """Parts that other machines than Hopper have kernels for."""
-ALONE = {"images": ("conv_stem_sm90", "conv_patch_sm90", "group_norm_sm90", "statistics")}
+ALONE = {"pictures": ("conv_stem_sm90", "conv_patch_sm90", "group_norm_sm90", "statistics")}
 """Kernels that a part is there for; the others in it are those of other parts."""
 
 
