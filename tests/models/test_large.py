@@ -48,7 +48,8 @@ def large_model(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weights", [pytest.param("embed", marks=pytest.mark.full), "file"])
+@pytest.mark.full  # the judge's copies of such a model take more memory than a small machine has: see docs/compiling.md
+@pytest.mark.parametrize("weights", ["embed", "file"])
 def test_a_model_over_2_gb_compiles_and_verifies(weights: str, tmp_path: Path) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if shutil.disk_usage(tmp_path).free < NEEDED_DISK or memory < NEEDED_MEMORY:
