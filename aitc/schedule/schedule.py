@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from aitc.ir.cpp import free_name
-from aitc.ir.dim import Dim, Sum, product, symbols, transform
+from aitc.ir.dim import Dim, Sum, product, symbols
 from aitc.ir.graph import Graph, Node, Value
 from aitc.kernels.core.functor import Line
 from aitc.kernels.core.group import Group
@@ -389,9 +389,3 @@ def identity(x: Any) -> Any:
     if isinstance(x, tuple):
         return tuple(identity(y) for y in x)
     return x
-
-
-def rename_dims(d: Dim, name: Callable[[str], str]) -> Dim:
-    """``d`` with its symbols renamed."""
-    return transform(d, lambda s: Sum((((replace(s, name=name(s.name)),), 1),)))
-
